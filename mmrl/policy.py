@@ -149,6 +149,8 @@ class TargetText:
     """The start of the row; the tokens are those after its prefix. Temperatures of a call are equal."""
     turn_tokens: tuple[tuple[int, ...], ...] = ()
     """The exact tokens of all turns of an episode, instead of `turns`."""
+    prefix: str = ""
+    """The beginning of the completion, before `text`: it is read, and none of its tokens is a decision."""
 
 
 @runtime_checkable

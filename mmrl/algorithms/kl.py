@@ -26,6 +26,20 @@ def kl_k1(
     return _log_ratio(log_probs, reference_log_probs, mask)
 
 
+def kl_k1_loss(
+    log_probs: Tensor,  # [B, T]
+    old_log_probs: Tensor,  # [B, T] as sampled
+    reference_log_probs: Tensor,  # [B, T]
+    mask: Tensor,  # [B, T] bool
+) -> Tensor:  # [B, T], any sign; 0 where masked
+    """ratio * log(p_old / q): the log-ratio at sampling time as the cost of a decision, as in a policy gradient.
+
+    Unlike k1 itself it may be a loss: its expected gradient is that of KL(policy || reference).
+    """
+    ratio = importance_log_ratio(log_probs, old_log_probs, mask).exp()
+    return ratio * _log_ratio(old_log_probs.detach(), reference_log_probs, mask)
+
+
 def kl_k2(
     log_probs: Tensor,  # [B, T]
     reference_log_probs: Tensor,  # [B, T]

@@ -11,7 +11,8 @@ from mmrl.build.equal_calls import unequal_calls
 from mmrl.build.policies import policy_class
 from mmrl.build.reward_suites import Rewards, build_constraints
 from mmrl.config.algorithms.advantage import AdvantageConfig
-from mmrl.config.algorithms.base import AlgorithmConfig
+from mmrl.config.algorithms.base import AlgorithmConfig, ExperienceKind
+from mmrl.config.algorithms.mixture import MixConfig, lead_of
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
@@ -48,6 +49,7 @@ from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstra
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.importance_correction import build_importance_correction
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
+from mmrl.training.rollouts.mixed_source import MixedSource
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, check_answers
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
@@ -56,6 +58,10 @@ from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
 from mmrl.training.rollouts.streamed_rollouts import StreamedRollouts
 from mmrl.training.rollouts.turn_filter import TurnFilter
+from mmrl.training.run_models import NamedModels
+
+TERM_STREAM = 5
+"""The number of the random stream of the prompts that terms of a mix imitate."""
 
 
 def objective_class(algorithm: AlgorithmConfig, capabilities: frozenset[Capability]) -> type[Objective]:
@@ -69,9 +75,11 @@ def build_objective(
     policy: Any,
     sampling: AnySamplingConfig,
     rewards: Rewards | None = None,  # for algorithms that follow their gradient
+    models: NamedModels | None = None,
 ) -> Objective:
     """Return the objective that a configuration names."""
-    return objective_class(algorithm, policy.capabilities).build(algorithm, ObjectiveInputs(policy, sampling, rewards))
+    inputs = ObjectiveInputs(policy, sampling, rewards, models or {})
+    return objective_class(algorithm, policy.capabilities).build(algorithm, inputs)
 
 
 def check(config: TrainConfig) -> None:
@@ -114,6 +122,10 @@ def check_processes(config: TrainConfig, count: int) -> None:
         errors.append(f"run.overlap.stream: it trains with one process, and there are {count}: leave it out")
     if config.run.overlap.is_on and config.run.place not in ("auto", "replicas"):
         errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
+    if isinstance(config.algorithm, MixConfig) and len(config.algorithm.terms) > 1:
+        errors.append("algorithm.name: mix measures the gradient of each term in one process: train with one")
+    if config.models and config.run.place not in ("auto", "replicas"):
+        errors.append(f"run.place: {config.run.place} divides the policy, and models beside it need it whole: replicas")
     if errors:
         raise ConfigError("\n".join(errors))
 
@@ -193,9 +205,10 @@ def build_training_setup(
     pretraining_samples: Sequence[Sample],  # of the first stage, if there is one
     rewards: Rewards | None,  # None: nothing is sampled, so nothing is scored
     stage_rewards: Sequence[Rewards | None] = (),  # of each of `config.stages`
+    models: NamedModels | None = None,  # that objectives and rewards may ask
 ) -> TrainingSetup:
     """Build one stage, or all stages with the main one last. Prompts are drawn in another order in each stage."""
-    main = _stage(config, config.algorithm, policy, samples, rewards)
+    main = _stage(config, config.algorithm, policy, samples, rewards, models)
     if config.pretraining is None and not config.stages:
         return main
     stages = []
@@ -205,7 +218,7 @@ def build_training_setup(
     for number, (chosen, scored_by) in enumerate(zip(config.stages, stage_rewards, strict=True)):
         staged = config.staged(chosen)
         staged = staged.model_copy(update={"seed": fold_in(config.seed, number + 1)})
-        built = _stage(staged, staged.algorithm, policy, samples, scored_by)
+        built = _stage(staged, staged.algorithm, policy, samples, scored_by, models)
         stages.append(Stage(built.source, built.objective, chosen.iterations))
     source = StagedSource([*stages, Stage(main.source, main.objective)])
     return TrainingSetup(source, StagedObjective(source))
@@ -217,8 +230,9 @@ def _stage(
     policy: Any,
     samples: Sequence[Sample],
     rewards: Rewards | None,
+    models: NamedModels | None = None,
 ) -> TrainingSetup:
-    objective = build_objective(algorithm, policy, config.sampling, rewards)
+    objective = build_objective(algorithm, policy, config.sampling, rewards, models)
     data, seed = config.data, config.seed
     offline = 0 if config.pretraining is None else config.pretraining.iterations
     online_iterations = config.training.iterations - offline if algorithm.experience == "rollouts" else None
@@ -226,8 +240,9 @@ def _stage(
     if algorithm.experience == "rollouts":
         if rewards is None:
             raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
-        advantage = getattr(algorithm, "advantage", None) or AdvantageConfig()
-        choose = build_row_choice(algorithm, policy.capabilities)
+        lead = lead_of(algorithm)
+        advantage = getattr(lead, "advantage", None) or AdvantageConfig()
+        choose = build_row_choice(lead, policy.capabilities)
         overlap, cancellation = config.run.overlap, Cancellation()
         sampler = sampling_copy(policy) if overlap.is_on else policy
         online = OnlineRollouts(
@@ -248,15 +263,16 @@ def _stage(
             starts=None if data.starts is None else data.starts.rule(),
             turn_filter=build_turn_filter(data),
             history=build_history(advantage),
-            keep_means=isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard",
+            keep_means=isinstance(lead, PolicyGradientConfig) and lead.ratio == "guard",
             horizon=() if config.environment is None else config.environment.horizon,
             keep_clean=choose is not None and uses_velocity_loss(policy.capabilities),
             rollout_metrics=getattr(sampler, "rollout_metrics", None),
+            models={} if models is None else models.scorers,
         )
         source: ExperienceSource = online
         if choose is not None:
             source = RowSelection(online, sampler, choose, online.micro_batch, config.training.updates)
-        correction = build_importance_correction(algorithm, policy, _drift_bound(config))
+        correction = build_importance_correction(lead, policy, _drift_bound(config))
         schedule = BehaviourSchedule(policy, overlap.lag, objective.sampling_weights)
         iterations = config.training.iterations
         if overlap.stream:
@@ -267,13 +283,44 @@ def _stage(
             source = lagged = LaggedRollouts(source, sampler, schedule, iterations, cancellation)
         if correction is not None:
             source = CorrectedRollouts(source, correction)
+        if isinstance(algorithm, MixConfig) and (others := _imitated(config, algorithm, policy, samples)):
+            source = MixedSource(source, others)
         return TrainingSetup(source, objective, lagged)
-    check_answers(samples, algorithm.experience, policy)
-    rows = data.groups * (2 if algorithm.experience == "pairs" else 1)
+    return TrainingSetup(_offline_source(config, algorithm.experience, policy, samples, prompts), objective)
+
+
+def _offline_source(
+    config: TrainConfig, experience: ExperienceKind, policy: Any, samples: Sequence[Sample], prompts: PromptSource
+) -> ExperienceSource:
+    """Return a source of the answers that samples contain, with as many rows as there are groups of rollouts."""
+    data = config.data
+    check_answers(samples, experience, policy)
+    rows = data.groups * (2 if experience == "pairs" else 1)
     micro_batch = min(rows, data.micro_batch or rows)
-    if algorithm.experience == "pairs":
-        return TrainingSetup(PreferencePairs(policy, prompts, micro_batch), objective)
-    return TrainingSetup(Demonstrations(policy, prompts, micro_batch, seed), objective)
+    if experience == "pairs":
+        return PreferencePairs(policy, prompts, micro_batch)
+    return Demonstrations(policy, prompts, micro_batch, config.seed)
+
+
+def _imitated(
+    config: TrainConfig, algorithm: MixConfig, policy: Any, samples: Sequence[Sample]
+) -> dict[int, tuple[str, ExperienceSource]]:
+    """Return the sources of the terms that learn from demonstrations, by their numbers, with their names in metrics.
+
+    Each draws prompts in another order, from the samples that have a demonstration.
+
+    Raises:
+        DataError: no sample has a demonstration.
+    """
+    found: dict[int, tuple[str, ExperienceSource]] = {}
+    for number, (term, label) in enumerate(zip(algorithm.terms, algorithm.labels(), strict=True)):
+        if term.experience != "rollouts":
+            taught = [sample for sample in samples if demonstrations_of(sample)]
+            if not taught:
+                raise DataError(f"algorithm.terms.{number}: none of the samples has a 'demonstration' for {term.name}")
+            prompts = PromptSampler(taught, config.data.groups, fold_in(config.seed, TERM_STREAM, number))
+            found[number] = label, _offline_source(config, term.experience, policy, taught, prompts)
+    return found
 
 
 def build_row_choice(algorithm: AlgorithmConfig, capabilities: frozenset[Capability]) -> Choose | None:

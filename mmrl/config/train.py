@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Discriminator, PositiveInt, Tag
+from pydantic import Discriminator, Field, PositiveInt, Tag
 
 from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
@@ -13,6 +13,7 @@ from mmrl.config.algorithms.supervised import SFTConfig
 from mmrl.config.data import AnswersConfig, DataConfig
 from mmrl.config.environment import EnvironmentConfig
 from mmrl.config.media import MediaConfig
+from mmrl.config.named_models import NamedModelConfig
 from mmrl.config.policy import AnyPolicyConfig, PolicyConfig
 from mmrl.config.rewards import RewardConfig, ScoringConfig
 from mmrl.config.sampling import AnySamplingConfig, SamplingConfig
@@ -55,6 +56,8 @@ class TrainConfig(Section):
     """Names the run folder and the model card."""
     seed: int = 0
     policy: AnyPolicyConfig
+    models: dict[str, NamedModelConfig] = Field(default_factory=dict)
+    """Models beside the policy, by name: teachers, and snapshots of the policy (docs/several-models.md)."""
     sampling: AnySamplingConfig = SamplingConfig()
     environment: EnvironmentConfig | None = None
     """Set: a vision-language model writes several turns, which this environment answers."""

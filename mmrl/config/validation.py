@@ -22,6 +22,7 @@ from mmrl.config.data import (
     SuccessReplayConfig,
 )
 from mmrl.config.denoising_validation import denoising_errors
+from mmrl.config.named_models import model_errors
 from mmrl.config.overlap_validation import overlap_errors
 from mmrl.config.policy import PolicyConfig, VLMConfig
 from mmrl.config.rewards import LagrangeConfig, RewardConfig, constrained, summed
@@ -40,6 +41,8 @@ def validation_errors(config: TrainConfig, capabilities: Collection[str] | None 
         *config.algorithm.validation_errors(config),
         *reward_errors(config),
         *_evaluation_errors(config),
+        *model_errors(config),
+        *_weight_errors(config),
         *data_errors(config, capabilities),
         *overlap_errors(config),
         *environment_errors(config),
@@ -81,6 +84,14 @@ def _policy_errors(config: TrainConfig) -> Iterator[str]:
         for name, part in (("vision", policy.vision), ("connector", policy.connector)):
             if not part.train and part.lr_scale != 1:
                 yield f"policy.{name}.lr_scale: policy.{name}.train is false"
+
+
+def _weight_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield a message for an algorithm with a weight that is no term of a mix."""
+    if config.algorithm.weight != 1.0:
+        yield f"algorithm.weight: {config.algorithm.name} is alone, and its weight has no effect: leave it out, or mix"
+    if config.pretraining is not None and config.pretraining.algorithm.weight != 1.0:
+        yield "pretraining.algorithm.weight: it is alone, so its weight has no effect: leave it out"
 
 
 def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mmrl.data import Sample
@@ -14,6 +14,7 @@ from mmrl.evaluation.results import Evaluation
 from mmrl.rewards import RewardContext, RewardOutput, Status, reward_input
 from mmrl.rewards.core.reward_io import TOTAL, without_void_rows
 from mmrl.rewards.core.suite import Scorer
+from mmrl.rewards.core.text_scoring import TextScorer
 from mmrl.statistics.distances import answer_diversity
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def evaluate(
     step: int = 0,
     pictures: int = 16,
     reader: MediaReader | None = None,
+    models: Mapping[str, TextScorer] | None = None,  # of the run, for rewards that ask them
 ) -> Evaluation:
     """Generate `draws` rows of each sample, `batch` rows at a time, and score them by the rewards of each sample.
 
@@ -93,7 +95,7 @@ def evaluate(
         )
         for row, generated, tokens, episode in zip(rows, media, token_ids, episodes, strict=True)
     ]
-    scores = scorer.join([scorer.submit(inputs, RewardContext(progress=1.0))] if inputs else [])
+    scores = scorer.join([scorer.submit(inputs, RewardContext(1.0, models or {}))] if inputs else [])
     output = shared_scores(scores, rows, len(samples) * draws)
     voids = shared_rows([None if episode is None else episode.void for episode in episodes], rows)
     output = without_void_rows(output, voids)

@@ -8,7 +8,7 @@ lost in bfloat16.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -38,6 +38,26 @@ class Trainable(Protocol):
         Raises:
             ConfigError: the folder contains parameters of other names or shapes.
         """
+
+
+class NothingTrained:
+    """No trained parameters: the model is frozen, and needs no copy as its reference."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Freeze every parameter of `model`, in place."""
+        model.requires_grad_(False)
+
+    def place(self, layout: Layout) -> None:
+        """Leave the model whole in every process."""
+
+    def reference(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def save(self, folder: Path) -> None:
+        raise ConfigError(f"{folder}: nothing of this model is trained, so there is nothing to save")
+
+    def load(self, folder: Path) -> None:
+        raise ConfigError(f"{folder}: nothing of this model is trained, so there is nothing to load")
 
 
 class FrozenCopy:

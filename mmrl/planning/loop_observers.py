@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -164,6 +164,19 @@ class ObservedObjective(Objective):
             self._objective.backward(batch, share, seed, MetricAccumulator())
         with self.section(UPDATE):
             self._objective.backward(batch, share, seed, metrics)
+
+    def accumulate(
+        self,
+        batches: Sequence[MicroBatch],
+        factor: float,
+        seeds: Sequence[int],
+        metrics: MetricAccumulator,
+        gathers_in_calls: bool = False,
+    ) -> None:
+        if self.rehearse:
+            self._objective.accumulate(batches, factor, seeds, MetricAccumulator(), gathers_in_calls)
+        with self.section(UPDATE):
+            self._objective.accumulate(batches, factor, seeds, metrics, gathers_in_calls)
 
 
 def _outline_bytes(rollout: Rollout) -> int:

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from mmrl.build.datasets import load_samples
+from mmrl.build.load_models import build_models
 from mmrl.build.policies import build_policy, prepare_samples
 from mmrl.build.reward_suites import build_rewards, replace_named_rewards
 from mmrl.build.training_setup import build_training_setup
@@ -168,7 +169,8 @@ class _Probe:
         self._rewards = None
         if config.algorithm.experience == "rollouts":
             self._rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
-        setup = build_training_setup(reduced, self.policy, samples, samples, self._rewards)
+        models = build_models(config, self.policy)
+        setup = build_training_setup(reduced, self.policy, samples, samples, self._rewards, models=models)
         self._objective = ObservedObjective(setup.objective, self._watch)
         self._source = ObservedSource(setup.source, setup.objective, self._watch)
         self._calls = ModelCalls(self._placed.modules, lambda: self._watch.section)
@@ -184,6 +186,7 @@ class _Probe:
             display=build_display("quiet"),
             precision=config.policy.dtype,
             sampling=config.sampling.kind,
+            models=models,
         )
         self.device = next(iter(self._loop.parameters.values())).device
         self._iterations = 0

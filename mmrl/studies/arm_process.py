@@ -42,8 +42,10 @@ def _train(config: TrainConfig, folder: ArmFolder) -> None:
         shutil.rmtree(folder.run)  # killed before its first checkpoint
     train(config, resume=folder.run if begun else None)
     policy: Any = config.policy
-    model = Path(resolve_model_path(policy).model)
-    files = used_files() | (model_files(model) if model.is_dir() else {})
+    files = used_files()
+    for name in (policy.model, *(each.model for each in config.models.values() if each.model is not None)):
+        model = Path(resolve_model_path(policy.model_copy(update={"model": name})).model)
+        files |= model_files(model) if model.is_dir() else {}
     spent = resource.getrusage(resource.RUSAGE_SELF)
     folder.finish(spent.ru_utime + spent.ru_stime, files)
 
@@ -51,6 +53,7 @@ def _train(config: TrainConfig, folder: ArmFolder) -> None:
 def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
     """Evaluate the last checkpoint under other settings of inference, into a folder like that of a run."""
     from mmrl.build.datasets import load_samples
+    from mmrl.build.load_models import build_models
     from mmrl.build.policies import build_policy, prepare_samples, without_exploration
     from mmrl.build.reward_suites import replace_named_rewards
     from mmrl.rewards.core.routing import SharedLoader
@@ -71,7 +74,7 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
         loaded = replace_named_rewards(load_samples(path, config.media), config.scoring)
         return prepare_samples(policy, config.policy, config.answers, config.sampling, loaded)
 
-    evaluator = Evaluator(config, policy, samples_of, SharedLoader(), out)
+    evaluator = Evaluator(config, policy, samples_of, SharedLoader(), out, build_models(config, policy))
     try:
         with _settings_of_inference(policy, settings):
             evaluator(trained.step())

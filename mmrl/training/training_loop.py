@@ -42,6 +42,7 @@ from mmrl.training.run.display import Display, StepReport, by_source
 from mmrl.training.run.stop_signals import stop_requests
 from mmrl.training.run.timers import Phases, combined
 from mmrl.training.run.trackers import Tracker
+from mmrl.training.run_models import NamedModels
 
 Evaluate = Callable[[int], Mapping[str, float]]
 """A function that scores the policy at a step, saves its answers, and returns means by name."""
@@ -71,6 +72,7 @@ class TrainingLoop:
     precision: Precision = "float32"  # of the policy's computations
     sampling: SamplingKind = "denoising"  # with the precision, it decides the bound on the replay gap
     ahead: LaggedRollouts | StreamedRollouts | None = None  # the source, or the one behind it, where a thread samples
+    models: NamedModels | None = None  # beside the policy
     step: int = field(default=0, init=False)  # iterations done
     updates: int = field(default=0, init=False)  # optimizer updates done
     tokens: int = field(default=0, init=False)  # of all answers trained on; 0 for policies that draw
@@ -164,10 +166,12 @@ class TrainingLoop:
             experience, gap = self._learn_collected(phases, accumulator)
         with phases("update"):
             self.objective.finish_iteration(self.updates)
+            if self.models is not None:
+                self.models.finish_iteration(self.step + 1)
         accumulated = accumulator.over_processes().values()
         metrics = experience.metrics | accumulated | self.loss_scale.metrics() | {"replay_gap": gap}
         with phases("update"):
-            rollouts = [batch.rollout for batch in experience.micro_batches]
+            rollouts = [batch.rollout for batch in experience.micro_batches if batch.term is None]
             with nullcontext() if self.config.max_kl is None else self.layout.whole():
                 self._kl_stop.update(metrics, self.policy, rollouts, fold_in(self.seed, self.step))
         self.step += 1
@@ -229,6 +233,8 @@ class TrainingLoop:
         }
         if objective := self.objective.state_dict():
             tensors["objective"] = objective
+        if self.models is not None and (models := self.models.state_dict()):
+            tensors["models"] = models
         if self.average is not None:
             tensors["average"] = self.average.state_dict()
         if self.ahead is not None and (behaviour := self.ahead.tensors()):
@@ -269,6 +275,8 @@ class TrainingLoop:
         load_parameters(self.parameters, state.tensors["parameters"])
         load_optimizer_tensors(self.optimizer, state.tensors["optimizer"])
         self.objective.load_state_dict(state.tensors.get("objective", {}))
+        if self.models is not None:
+            self.models.load_state_dict(state.tensors.get("models", {}))
         if self.average is not None:
             self.average.load_state_dict(state.tensors["average"])
         self.source.load_state_dict(state.values["source"])
@@ -289,19 +297,15 @@ class TrainingLoop:
         """Make one optimizer update. Return the replay gap with `check_gap`, else 0."""
         self.optimizer.zero_grad(set_to_none=True)
         first = MetricAccumulator()
-        amounts = [self.objective.loss_normalizer(batch) for batch in batches]
-        total = sum(amounts) or 1.0
+        seeds = [fold_in(self.seed, self.step, self.updates, number) for number in range(len(batches))]
         with self._whole():
-            for number, (batch, amount) in enumerate(zip(batches, amounts, strict=True)):
-                if batch.rollout.remote:
-                    continue
-                share = self.loss_scale.factor * amount / total
-                seed = fold_in(self.seed, self.step, self.updates, number)
-                if self.layout.gathers_in_calls and not amount:
-                    if any(amounts):  # others compute, and need this process's parts
-                        self.objective.backward(batch.with_every_row(), 0.0, seed, MetricAccumulator())
-                    continue
-                self.objective.backward(batch, share, seed, first if check_gap else accumulator)
+            self.objective.accumulate(
+                batches,
+                self.loss_scale.factor,
+                seeds,
+                first if check_gap else accumulator,
+                self.layout.gathers_in_calls,
+            )
         return self._optimize(accumulator, first if check_gap else None)
 
     def _optimize(self, accumulator: MetricAccumulator, first: MetricAccumulator | None) -> float:

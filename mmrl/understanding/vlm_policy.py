@@ -21,6 +21,7 @@ from mmrl.data.sample import Sample
 from mmrl.distributed.layout import Layout
 from mmrl.environments.environment import Environment
 from mmrl.errors import ConfigError, DataError
+from mmrl.finetuning.trainable import NothingTrained
 from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, RowStart, TargetText, row_starts
 from mmrl.rewards.parsing.boxes import Space
 from mmrl.tokens import pad_right
@@ -51,7 +52,10 @@ class VLMPolicy(TokenPolicy):
     capabilities = TokenPolicy.capabilities | {Capability.ROW_STARTS}
     config: VLMConfig
 
-    def __init__(self, vlm: VLM, config: VLMConfig, sampling: TokenSamplingConfig, media: MediaConfig) -> None:
+    def __init__(
+        self, vlm: VLM, config: VLMConfig, sampling: TokenSamplingConfig, media: MediaConfig, frozen: bool = False
+    ) -> None:
+        """`frozen`: nothing is trained, against `config.train`, and no reference is kept."""
         reason = "" if vlm.family.causal else f"tokens of a {vlm.family.name} prompt may attend to later ones"
         super().__init__(vlm.model, config, reason or vlm.family.unshared or None)
         self.vlm, self.sampling = vlm, sampling
@@ -64,21 +68,27 @@ class VLMPolicy(TokenPolicy):
         self._waves = 1
         parts = trained_parts(config)
         self._train(
-            lora_of_parts(vlm.model, config.lora, parts)
+            NothingTrained(vlm.model)
+            if frozen
+            else lora_of_parts(vlm.model, config.lora, parts)
             if config.train == "lora"
             else full_training_of_parts(vlm.model, parts)
         )
 
     @classmethod
     def from_config(
-        cls, config: VLMConfig, sampling: TokenSamplingConfig, media: MediaConfig | None = None
+        cls,
+        config: VLMConfig,
+        sampling: TokenSamplingConfig,
+        media: MediaConfig | None = None,
+        frozen: bool = False,
     ) -> VLMPolicy:
-        """Load the model that a configuration names.
+        """Load the model that a configuration names; `frozen`: to score alone.
 
         Raises:
             ConfigError: it cannot be loaded, or lacks a part or layer that is to be trained.
         """
-        return cls(load_vlm(config), config, sampling, media or MediaConfig())
+        return cls(load_vlm(config), config, sampling, media or MediaConfig(), frozen)
 
     def play_in(self, environment: Environment | None, context_tokens: int | None = None, waves: int = 1) -> None:
         """Let every rollout from now on be an episode of several turns; None: one answer to each prompt.
@@ -102,6 +112,19 @@ class VLMPolicy(TokenPolicy):
         self.environment, self._waves = environment, waves
         most = getattr(self.vlm.model.config.get_text_config(), "max_position_embeddings", None)
         self._context = min((each for each in (context_tokens, most) if each is not None), default=None)
+
+    def freeze(self) -> None:
+        """Train nothing from now on, and let go of the reference."""
+        self._train(NothingTrained(self.vlm.model))
+
+    def differs_in_tokens(self, other: VLMPolicy) -> str | None:
+        """Return why another model cannot score what this one wrote, as a clause; None: it can."""
+        mine, theirs = self.vlm, other.vlm
+        if mine.family.name != theirs.family.name:
+            return f"it is of the family {theirs.family.name}, and the policy of {mine.family.name}"
+        if mine.end != theirs.end or mine.tokenizer.get_vocab() != theirs.tokenizer.get_vocab():
+            return f"its tokenizer ({len(theirs.tokenizer)} tokens) is not the policy's ({len(mine.tokenizer)} tokens)"
+        return None
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -279,9 +302,10 @@ class VLMPolicy(TokenPolicy):
         sampling = self._sampling(self.sampling, starts)
         if any(each.turns or each.turn_tokens or (each.start is not None and each.start.turns) for each in targets):
             return self._score_turns(targets, list(prompts.values()), prompt_of)
+        prefixes = [self.vlm.encode(each.prefix) if each.prefix else [] for each in targets]
         token_ids = [
-            [*self.vlm.encode(each.text), self.vlm.end] if each.token_ids is None else list(each.token_ids)
-            for each in targets
+            [*before, *([*self.vlm.encode(each.text), self.vlm.end] if each.token_ids is None else each.token_ids)]
+            for each, before in zip(targets, prefixes, strict=True)
         ]
         for each, ids in zip(targets, token_ids, strict=True):
             self._check_target(each, ids)
@@ -293,6 +317,8 @@ class VLMPolicy(TokenPolicy):
             ),
             [each.start for each in targets] if any(each.start for each in targets) else None,
         )
+        for row, before in enumerate(prefixes):
+            rollout.mask[row, : len(before)] = False
         rollout.log_probs.copy_(self._score(rollout.recording)[0])
         return rollout
 

@@ -13,6 +13,7 @@ import torch
 
 from mmrl.atomic_io import replace_text
 from mmrl.build.datasets import load_samples
+from mmrl.build.load_models import build_models, check_reward_models
 from mmrl.build.policies import build_policy, check_servers, prepare_samples, use_servers, without_exploration
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
 from mmrl.build.training_setup import build_training_setup, check, check_processes
@@ -48,6 +49,7 @@ from mmrl.training.run.run_folder import (
     run_folder,
 )
 from mmrl.training.run.trackers import JsonlTracker, build_trackers
+from mmrl.training.run_models import NamedModels
 from mmrl.training.training_loop import TrainingLoop
 
 if TYPE_CHECKING:
@@ -64,8 +66,10 @@ class Evaluator:
         samples_of: Callable[[str], Sequence[Sample]],  # from a data.path to samples prepared for the policy
         load_reward: SharedLoader,
         run: Path,
+        models: NamedModels,  # that rewards may ask
     ) -> None:
         settings, data = config.evaluation, config.data
+        self._models = models.scorers
         self._policy, self._run, self._settings = policy, run, settings
         self._pictures = config.run.pictures
         self._reader = reader_of(config.media)
@@ -83,6 +87,7 @@ class Evaluator:
             self._sets["groups"] = (validation[: settings.diversity_prompts], settings.diversity_draws, sampling)
         scored = [sample for samples, _, _ in self._sets.values() for sample in samples]
         self._suite = build_rewards(config, scored, load_reward, monitored=settings.rewards)
+        check_reward_models(self._suite, models, config)
         self._monitor = _hacking_monitor(config, self._suite, load_reward, run)
 
     def __call__(self, step: int) -> Mapping[str, float]:
@@ -100,6 +105,7 @@ class Evaluator:
                 step=step,
                 pictures=self._pictures,
                 reader=self._reader,
+                models=self._models,
             )
             numbers = processes.on_main(partial(self._keep, name, scored))
             metrics |= {key if name in ("validation", "groups") else f"{name}_{key}": numbers[key] for key in numbers}
@@ -186,6 +192,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
     policy.place(layout)
     use_servers(policy, config, run)
     samples = _prepare(policy, config, loaded)
+    models = build_models(config, policy)
     with ExitStack() as stack:
         rewards = None
         if config.algorithm.experience == "rollouts":
@@ -196,13 +203,16 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             else stack.enter_context(closing(build_rewards(config.staged(stage), samples, load_reward)))
             for stage in config.stages
         ]
+        for suite in (rewards, *stage_rewards):
+            if suite is not None:
+                check_reward_models(suite, models, config)
         pretraining_samples = samples
         if config.pretraining and config.pretraining.path:
             pretraining_samples = _prepare(policy, config, load_samples(config.pretraining.path, config.media))
-        setup = build_training_setup(config, policy, samples, pretraining_samples, rewards, stage_rewards)
+        setup = build_training_setup(config, policy, samples, pretraining_samples, rewards, stage_rewards, models)
         evaluator = None
         if config.data.validation:
-            evaluator = _evaluator(config, policy, load_reward, run)
+            evaluator = _evaluator(config, policy, load_reward, run, models)
             stack.enter_context(closing(evaluator))
         if processes.is_main():
             stack.enter_context(only_writer(run))  # after every check that may fail
@@ -235,6 +245,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             precision=config.policy.dtype,
             sampling=config.sampling.kind,
             ahead=setup.ahead,
+            models=models,
         )
         if resume is not None:
             trainer.resume()
@@ -260,7 +271,7 @@ def evaluate_run(run: Path) -> None:
     if not config.data.validation:
         raise ConfigError(f"{run} has no data.validation: there is nothing to evaluate on")
     policy = build_policy(config.policy, config.sampling, config.media, config.environment)
-    evaluator = _evaluator(config, policy, SharedLoader(), run)
+    evaluator = _evaluator(config, policy, SharedLoader(), run, build_models(config, policy))
     with closing(evaluator), only_writer(run):
         tracker = JsonlTracker(run)
         tracker.log("evaluation", 0, evaluator(0))
@@ -270,11 +281,13 @@ def evaluate_run(run: Path) -> None:
         write_report(run)
 
 
-def _evaluator(config: TrainConfig, policy: AnyPolicy, load_reward: SharedLoader, run: Path) -> Evaluator:
+def _evaluator(
+    config: TrainConfig, policy: AnyPolicy, load_reward: SharedLoader, run: Path, models: NamedModels
+) -> Evaluator:
     def samples_of(path: str) -> list[Sample]:
         return _prepare(policy, config, load_samples(path, config.media))
 
-    return Evaluator(config, policy, samples_of, load_reward, run)
+    return Evaluator(config, policy, samples_of, load_reward, run, models)
 
 
 def _prepare(policy: AnyPolicy, config: TrainConfig, samples: Sequence[Sample]) -> list[Sample]:

@@ -30,6 +30,7 @@ FORWARDERS = {
     "mmrl/generation/diffusion/scheduler_hook.py",
     "mmrl/generation/diffusion/scheduler_families.py",
     "mmrl/rewards/core/executor.py",
+    "mmrl/training/objectives/base.py",
     "mmrl/config/algorithms/advantage.py",
 }
 """Files on the call stack that the page describes in its last section and that only forward a call."""

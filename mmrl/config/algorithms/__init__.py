@@ -5,6 +5,8 @@ forward_process    regression of velocities: DiffusionNFT, AWM, Flow-RWR
 reward_gradient    ascent on differentiable rewards, of which `draft`, `refl` and so on are settings
 supervised         imitation of demonstrations, or of the policy's own best answers
 preference         preference of a chosen over a rejected answer: DPO, online DPO, MPO
+distill            distillation on the policy's own answers, from a model of the run
+mixture            several of these in one update
 
 Each section names its objective and states its constraints; `base.OBJECTIVES` has them by name, and
 docs/algorithms.md lists them with their papers. All sections can be imported from here.
@@ -17,7 +19,7 @@ from typing import Any
 
 _MODULES = (
     *("advantage", "base", "forward_process", "policy_gradient", "policy_losses", "preference", "reward_gradient"),
-    "supervised",
+    *("supervised", "distill", "mixture"),
 )
 
 

@@ -18,7 +18,10 @@ ExperienceKind = Literal["rollouts", "demonstrations", "pairs"]
 """The data that an algorithm learns from: the policy's own scored answers, or what samples contain."""
 
 _HOME = "mmrl.config.algorithms"
-_MODULES = ("policy_gradient", "forward_process", "reward_gradient", "supervised", "preference")
+_MODULES = (
+    *("policy_gradient", "forward_process", "reward_gradient", "supervised", "preference"),
+    *("distill", "mixture"),
+)
 OBJECTIVES: Registry[Any] = Registry(
     "mmrl.objectives",
     "algorithm",
@@ -43,6 +46,8 @@ class AlgorithmConfig(ComponentSection):
     experience: ClassVar[ExperienceKind] = "rollouts"
     on_decisions: ClassVar[bool] = False
     """True: the loss is on log-probabilities of sampled decisions, so the sampler must be stochastic."""
+    weight: NonNegativeFloat = 1.0
+    """The factor on the gradient, as a term of `mix`; 0: the term is left out."""
     objective: ClassVar[str | type[Any]]
     """The objective, an `mmrl.training.objectives.base.Objective`: the class, or its reference `module:Class`."""
     velocity_objective: ClassVar[str | type[Any] | None] = None

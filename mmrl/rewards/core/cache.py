@@ -170,7 +170,8 @@ class ScoreCache:
 
 def cacheable(reward: Reward) -> bool:
     """Return True if a score depends on the reward and the answer alone."""
-    return reward.scope is Scope.SAMPLE and not reward.scheduled and not reward.state_dict()
+    alone = reward.scope is Scope.SAMPLE and not reward.scheduled and not reward.models
+    return alone and not reward.state_dict()
 
 
 def score_key(fingerprint: str, item: RewardInput) -> bytes | None:

@@ -102,6 +102,10 @@ class Reward(TrainerMethods, ABC):
     concurrency: ClassVar[int] = 1
     """Concurrent calls of a suite: above 1 only for rewards that wait for a server."""
 
+    models: tuple[str, ...] = ()
+    """The names of the models of the run that scores are computed with (`RewardContext.models`). Such a reward scores
+    when all rollouts of a round are sampled, and is never cached."""
+
     settings: dict[str, Any]
     """The constructor arguments, defaults included."""
 

@@ -17,6 +17,7 @@ from PIL import Image
 
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.reward_errors import Failure, RewardError, Status
+from mmrl.rewards.core.text_scoring import TextScorer
 
 Direction = Literal["higher", "lower"]
 
@@ -84,6 +85,7 @@ class RewardInput:
     """An answer to score. `image` and `video` are PIL images; `references` holds the ground truth.
 
     `outcome` is what the episode of an environment came to, of which `text` is the last turn; empty without one.
+    `sample` is the sample of the answer, for models of the run that read it again; None: it is not known.
     """
 
     id: str
@@ -95,6 +97,7 @@ class RewardInput:
     references: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     outcome: Mapping[str, Any] = field(default_factory=dict)
+    sample: Sample | None = field(default=None, repr=False, compare=False)
 
 
 INPUT_FIELDS = tuple(f.name for f in fields(RewardInput))
@@ -106,6 +109,8 @@ class RewardContext:
 
     progress: float = 0.0
     """Share of training that is done, in [0, 1]: for schedules inside a reward."""
+    models: Mapping[str, TextScorer] = field(default_factory=dict)
+    """The models of the run by name, `policy` among them; empty outside of training."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +180,7 @@ def reward_input(
         references=references,
         metadata=metadata,
         outcome=outcome or {},
+        sample=sample,
     )
 
 

@@ -45,6 +45,11 @@ class Scorer(ABC):
     def needs_full_groups(self) -> bool:
         """True if every batch must hold whole groups, as a reward or the aggregation compares answers."""
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the models of the run that rewards compute with, each once."""
+        return tuple(dict.fromkeys(name for worker in self._workers for name in worker.reward.models))
+
     @abstractmethod
     def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> Any:
         """Start to score a batch and return at once. A batch holds whole groups if `needs_full_groups`."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
@@ -43,15 +44,15 @@ class MetricAccumulator:
         known = self._maxima.get(name, value)
         self._maxima[name] = value if math.isnan(value) else max(known, value) if not math.isnan(known) else known
 
-    def absorb(self, other: MetricAccumulator, without: tuple[str, ...] = ()) -> None:
-        """Add the metrics of another accumulator, except the names in `without`."""
+    def absorb(self, other: MetricAccumulator, without: tuple[str, ...] = (), prefix: str = "") -> None:
+        """Add the metrics of another accumulator, except the names in `without`, each with a prefix to its name."""
         for name, total in other._sums.items():
             if name not in without:
-                self._sums[name] += total
-                self._counts[name] += other._counts[name]
+                self._sums[prefix + name] += total
+                self._counts[prefix + name] += other._counts[name]
         for name, value in other._maxima.items():
             if name not in without:
-                self.maximum(name, value)
+                self.maximum(prefix + name, value)
 
     def over_processes(self) -> MetricAccumulator:
         """Return the metrics of all processes as one accumulator."""
@@ -77,6 +78,8 @@ class ObjectiveInputs:
     sampling: AnySamplingConfig
     rewards: RewardSuite | RoutedRewards | None = None
     """The rewards of a run that learns from scored rollouts, else None."""
+    models: Mapping[str, Any] = field(default_factory=dict)
+    """The models of the run by name (`mmrl.training.run_models.NamedModel`), `policy` among them."""
 
 
 class Objective(ABC):
@@ -116,6 +119,34 @@ class Objective(ABC):
         `share` is its part of the update's `loss_normalizer`, times the loss scale, so that the gradient does not
         depend on how an update is cut into micro-batches.
         """
+
+    def accumulate(
+        self,
+        batches: Sequence[MicroBatch],
+        factor: float,
+        seeds: Sequence[int],
+        metrics: MetricAccumulator,
+        gathers_in_calls: bool = False,
+    ) -> None:
+        """Add `factor` times the gradient of an update's loss, the mean over all of its micro-batches.
+
+        Args:
+            batches: the micro-batches of the update; those of other processes count in the mean alone.
+            factor: the scale of the loss.
+            seeds: a seed for each micro-batch.
+            metrics: the metrics of the update, which are added.
+            gathers_in_calls: whether processes need this one's parameters in each call of the model.
+        """
+        amounts = [self.loss_normalizer(batch) for batch in batches]
+        total = sum(amounts) or 1.0
+        for batch, amount, seed in zip(batches, amounts, seeds, strict=True):
+            if batch.rollout.remote:
+                continue
+            if gathers_in_calls and not amount:
+                if any(amounts):  # others compute, and need this process's parts
+                    self.backward(batch.with_every_row(), 0.0, seed, MetricAccumulator())
+                continue
+            self.backward(batch, factor * amount / total, seed, metrics)
 
     def finish_iteration(self, updates: int) -> None:  # noqa: B027
         """Run after an iteration's last update; `updates` is the number of updates so far."""

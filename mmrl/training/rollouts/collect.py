@@ -45,6 +45,7 @@ from mmrl.rewards.core.reward_io import (
     without_void_rows,
 )
 from mmrl.rewards.core.suite import Scorer, TooFewScored
+from mmrl.rewards.core.text_scoring import TextScorer
 from mmrl.seeds import fold_in
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.exchange import deal, own_rows, shared_rollouts, shared_scores
@@ -181,6 +182,7 @@ class RolloutCollector:
     keep_means: bool = False  # of decisions, for objectives that read them
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
     max_turns: int | None = None  # of an episode; None: as the environment says
+    models: Mapping[str, TextScorer] = field(default_factory=dict)  # of the run, for rewards that ask them
     _calls: int = field(default=0, init=False)
     _groups: set[int] = field(default_factory=set, init=False)
     _rollouts: list[Rollout] = field(default_factory=list, init=False)
@@ -216,7 +218,7 @@ class RolloutCollector:
                 "the two out (rewards, data.group_sampling, data.starts)"
             )
         self._groups.update(group_sizes)
-        queue = ScoringQueue(self.suite, RewardContext(progress=self.progress), group_sizes)
+        queue = ScoringQueue(self.suite, RewardContext(self.progress, self.models), group_sizes)
         texts = [targets[start : start + self.micro_batch] for start in range(0, len(targets), self.micro_batch)]
         calls = chunk_requests(requests, self.micro_batch)
         groups = [{each.group for each in text} for text in texts] + [{each.group for each in call} for call in calls]
@@ -232,6 +234,7 @@ class RolloutCollector:
             if rank == processes.rank():
                 own[number] = make()
                 queue.add(reward_inputs(own[number]))
+        queue.finish()
         samples = [each.sample for each in targets] + [each.sample for each in requests]
         self._rollouts += shared_rollouts(own, samples, self.keep_clean)
         self._origins += [Origin.DEMONSTRATION] * len(texts) + [Origin.POLICY] * len(calls)
@@ -273,7 +276,10 @@ def iteration_requests(
 
 
 class ScoringQueue:
-    """Answers on their way to a scorer: at once, or once their groups are complete if a reward compares answers."""
+    """Answers on their way to a scorer: at once, or once their groups are complete if a reward compares answers.
+
+    Rewards that compute with models of the run wait for the last rollout: the policy cannot sample meanwhile.
+    """
 
     def __init__(self, suite: Scorer, context: RewardContext, group_sizes: Mapping[int, int]) -> None:
         self._suite, self._context, self._group_sizes = suite, context, group_sizes
@@ -283,12 +289,20 @@ class ScoringQueue:
     def add(self, inputs: Sequence[RewardInput]) -> None:
         """Submit what can be scored; it is scored while the next rollouts are sampled."""
         self._waiting += inputs
+        if self._suite.models:
+            return
         ready = (
             complete_groups(self._waiting, self._group_sizes) if self._suite.needs_full_groups else len(self._waiting)
         )
         if ready:
             self.submitted.append(self._suite.submit(self._waiting[:ready], self._context))
             self._waiting = self._waiting[ready:]
+
+    def finish(self) -> None:
+        """Submit what waits for the end of sampling."""
+        if self._waiting:
+            self.submitted.append(self._suite.submit(self._waiting, self._context))
+            self._waiting = []
 
 
 def check_scored(suite: Scorer, output: RewardOutput) -> None:

@@ -19,6 +19,7 @@ from mmrl.policy import Capability, Policy, Rollout, TeacherForcingPolicy
 from mmrl.rewards.core.reward_io import select_rows
 from mmrl.rewards.core.routing import RoutedRewards
 from mmrl.rewards.core.suite import Scorer
+from mmrl.rewards.core.text_scoring import TextScorer
 from mmrl.statistics.distances import group_diversity
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.rollouts.advantage_estimator import (
@@ -74,6 +75,7 @@ class OnlineRollouts:
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
     horizon: tuple[int, ...] = ()  # the most turns of an episode, in equal parts of training; (): as always
     rollout_metrics: Callable[[], Mapping[str, float]] | None = None  # of the policy's engine, since the last call
+    models: Mapping[str, TextScorer] = field(default_factory=dict)  # of the run, for rewards that ask them
     _selects_rows: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -127,6 +129,7 @@ class OnlineRollouts:
             keep_means=self.keep_means,
             keep_clean=self.keep_clean,
             max_turns=self.max_turns(progress),
+            models=self.models,
         )
         sampler = self.group_sampler or FixedGroupSampler(self.group_size)
         if self.starts is not None:
@@ -257,17 +260,17 @@ class OnlineRollouts:
         parts = zip(
             scored.rollouts,
             scored.origins,
-            *(each.split(sizes) for each in (advantages, valid, collected.trained)),
+            *(each.split(sizes) for each in (advantages, valid, collected.trained, scored.total)),
             [None] * len(sizes) if branches is None else branches.split(sizes),
             [None] * len(sizes) if turns is None else turns.split(sizes),
             strict=True,
         )
-        for rollout, origin, own, known, trained, branched, by_turn in parts:
+        for rollout, origin, own, known, trained, totals, branched, by_turn in parts:
             if not trained.any():
                 continue
             if self._selects_rows and not trained.all():
                 rows = trained.nonzero()[:, 0]
-                rollout, own, known = rollout.select(rows.tolist()), own[rows], known[rows]
+                rollout, own, known, totals = rollout.select(rows.tolist()), own[rows], known[rows], totals[rows]
                 by_turn = None if by_turn is None else by_turn[rows]
             mask = rollout.mask
             steps = self.advantage_estimator.decisions(own, mask) if branched is None else branched.to(mask.device)
@@ -276,7 +279,7 @@ class OnlineRollouts:
             demonstrated = origin is Origin.DEMONSTRATION and self.demonstrations is not None
             if demonstrated and self.demonstrations is not None:
                 steps = steps * self.demonstrations.scale(rollout)
-            batches.append(MicroBatch(rollout, own, known, steps, sampled=not demonstrated))
+            batches.append(MicroBatch(rollout, own, known, steps, sampled=not demonstrated, totals=totals))
         return batches
 
     def _replay_reader(self) -> ReplayReader:

@@ -91,6 +91,16 @@ class StagedObjective(Objective):
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         self._source.now.objective.backward(batch, share, seed, metrics)
 
+    def accumulate(
+        self,
+        batches: Sequence[MicroBatch],
+        factor: float,
+        seeds: Sequence[int],
+        metrics: MetricAccumulator,
+        gathers_in_calls: bool = False,
+    ) -> None:
+        self._source.now.objective.accumulate(batches, factor, seeds, metrics, gathers_in_calls)
+
     def finish_iteration(self, updates: int) -> None:
         self._source.now.objective.finish_iteration(updates)
 

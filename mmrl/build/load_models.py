@@ -1,0 +1,69 @@
+"""Load the models beside the policy that `models` names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mmrl.build.checkpoint_pool import resolve_model
+from mmrl.build.policies import resolve_model_path
+from mmrl.build.reward_suites import Rewards
+from mmrl.config.named_models import NamedModelConfig
+from mmrl.config.policy import VLMConfig
+from mmrl.config.train import TrainConfig
+from mmrl.errors import ConfigError
+from mmrl.training.run_models import NamedModels
+
+if TYPE_CHECKING:
+    from mmrl.understanding.vlm_policy import VLMPolicy
+
+
+def build_models(config: TrainConfig, policy: Any) -> NamedModels:
+    """Load the models of a run, and make its snapshots of the policy.
+
+    Raises:
+        ConfigError: a model cannot be loaded, or it has another tokenizer than the policy.
+    """
+    loaded = {
+        name: _load(name, chosen, config, policy) for name, chosen in config.models.items() if chosen.model is not None
+    }
+    return NamedModels(policy, config.models, loaded)
+
+
+def check_reward_models(rewards: Rewards, models: Mapping[str, Any], config: TrainConfig) -> None:
+    """Raise unless the run has every model that its rewards ask.
+
+    Raises:
+        ConfigError: naming a model that is missing; or the policy writes no texts.
+    """
+    if rewards.models and config.policy.kind != "vlm":
+        raise ConfigError(
+            f"rewards: one asks a model how likely a text is, and {config.policy.kind} policies cannot say"
+        )
+    for name in rewards.models:
+        if name not in models:
+            raise ConfigError(
+                f"rewards: a reward asks the model {name}, and the run has {', '.join(models)}: add it to models"
+            )
+
+
+def _load(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMPolicy) -> VLMPolicy:
+    from mmrl.understanding.vlm_policy import VLMPolicy
+
+    assert chosen.model is not None and isinstance(config.policy, VLMConfig)
+    found = resolve_model(chosen.model, "vlm")
+    like = config.policy.model_dump(include={"dtype", "attention", "fused_log_probs", "device"})
+    if not isinstance(found.policy, VLMConfig):
+        raise ConfigError(f"models.{name}: {chosen.model} is of kind {found.policy.kind}, and the policy is a vlm")
+    settings = found.policy.model_copy(update=like)
+    if found.run is None:
+        settings = settings.model_copy(update={"revision": chosen.revision})
+    teacher = VLMPolicy.from_config(
+        resolve_model_path(settings), config.sampling, config.media, frozen=found.checkpoint is None
+    )
+    if found.checkpoint is not None:
+        teacher.load(found.checkpoint)
+        teacher.freeze()
+    if reason := policy.differs_in_tokens(teacher):
+        raise ConfigError(f"models.{name}: {chosen.model} cannot score what the policy writes: {reason}")
+    return teacher

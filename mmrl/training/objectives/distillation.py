@@ -1,0 +1,101 @@
+"""Distillation on the policy's own answers: the divergence of each sampled token from a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mmrl.algorithms.aggregation import aggregation_total, aggregation_weights
+from mmrl.algorithms.kl import kl_k1_loss, kl_k2, kl_k3, kl_weighted_k3
+from mmrl.config.algorithms.distill import DistillConfig, GateConfig
+from mmrl.policy import Capability, Policy, StepOutputs
+from mmrl.training.experience import MicroBatch
+from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
+from mmrl.training.objectives.policy_gradient import merge_duplicates
+from mmrl.training.run_models import NamedModel
+
+Divergence = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""A function of log-probs, old log-probs, the teacher's log-probs and mask, all [B, T], to [B, T]."""
+DIVERGENCES: dict[str, Divergence] = {
+    "k1": kl_k1_loss,
+    "k2": lambda log_probs, old, teacher, mask: kl_k2(log_probs, teacher, mask),
+    "k3": lambda log_probs, old, teacher, mask: kl_k3(log_probs, teacher, mask),
+    "weighted_k3": kl_weighted_k3,
+}
+
+
+class Distillation(Objective):
+    """An estimate of KL(policy || teacher) at each token of the policy's own answers, where a gate lets them through.
+
+    Rows that the gate leaves out count in the mean, with a loss of 0, and are not computed.
+    """
+
+    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS, Capability.TEACHER_FORCE})
+
+    def __init__(self, policy: Policy, config: DistillConfig, teacher: NamedModel) -> None:
+        self._policy, self._config, self._teacher = policy, config, teacher
+        self._divergence = DIVERGENCES[config.estimator]
+
+    @classmethod
+    def build(cls, config: DistillConfig, inputs: ObjectiveInputs) -> Distillation:
+        """Return the objective with its teacher, one of the models of the run."""
+        return cls(inputs.policy, config, inputs.models[config.teacher])
+
+    def loss_normalizer(self, batch: MicroBatch) -> float:
+        """Return the number of tokens or rows that could be scored, past the gate or not."""
+        return aggregation_total(trained_decisions(batch), self._config.aggregate)
+
+    def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
+        """Ask the teacher, replay the answers and backpropagate the divergence.
+
+        Metrics: `reverse_kl`, the mean log-ratio to the teacher as sampled, and `gated_share`, the share of rows that
+        the gate lets through.
+        """
+        rollout, trained = batch.rollout, trained_decisions(batch)
+        weights = share * aggregation_weights(trained, self._config.aggregate)
+        passed = trained & passes(self._config.gate, batch).to(trained.device)[:, None]
+        metrics.mean("gated_share", passed.any(1).float().mean().item())
+        kept = passed.any(1).nonzero()[:, 0].tolist()
+        if not kept:
+            return
+        rollout, mask, weights = rollout.select(kept), passed[kept], weights[kept]
+        rows, weights, _ = merge_duplicates(rollout, mask, weights, torch.zeros_like(weights))
+        rollout, mask = rollout.select(rows), mask[rows]
+        steps = mask.any(0).nonzero()[:, 0].tolist()
+        teacher = self._teacher.log_probs(rollout, steps)
+        old, mask, weights = rollout.log_probs[:, steps], mask[:, steps], weights[:, steps]
+        metrics.mean("reverse_kl", (old - teacher)[mask].mean().item(), weight=int(mask.sum()))
+        total = 0.0
+
+        def visit(now: StepOutputs) -> None:
+            nonlocal total
+            loss = (weights * self._divergence(now.log_probs, old, teacher, mask)).sum()
+            loss.backward()
+            total += loss.item()
+            if rollout.policy_version == self._policy.version:
+                metrics.maximum("log_prob_change_max", (now.log_probs.detach() - old)[mask].abs().max().item())
+
+        with torch.enable_grad():
+            self._policy.replay(rollout, steps, visit)
+        metrics.mean("loss", total / share, weight=share)
+
+
+def passes(gate: GateConfig | None, batch: MicroBatch) -> Tensor:
+    """Return [B] bool: whether a gate lets each row through; unscored rows never pass one.
+
+    Raises:
+        ValueError: there is a gate, and the rows have no total rewards.
+    """
+    if gate is None:
+        return torch.ones_like(batch.scored)
+    if batch.totals is None:
+        raise ValueError("a gate by reward needs answers that were scored")
+    passed = batch.totals.isfinite()
+    if gate.at_least is not None:
+        passed = passed & (batch.totals >= gate.at_least)
+    if gate.below is not None:
+        passed = passed & (batch.totals < gate.below)
+    return passed

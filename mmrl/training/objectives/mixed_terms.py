@@ -1,0 +1,154 @@
+"""Several objectives in one update: the gradient of each by itself, then their weighted sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from itertools import combinations
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mmrl.config.algorithms.mixture import MixConfig
+from mmrl.policy import Capability, Policy
+from mmrl.training.experience import MicroBatch
+from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, uses_velocity_loss
+
+CHECKED = "log_prob_change_max"
+"""The metric that the loop compares with its bound on the replay gap."""
+
+
+class MixedTerms(Objective):
+    """The weighted sum of the gradients of several objectives.
+
+    The gradients are computed one after another and kept until the last: one more copy of the trained parameters for
+    each term. Metrics of the first term on rollouts keep their names, those of others are `NAME/...`. Gauges:
+    `gradient/NAME`, the norm of a term's gradient before its weight, `gradient/cosine/A/B` between two terms, and
+    `weight/NAME`. A term of weight 0 is not computed. One term alone is that objective to the bit.
+    """
+
+    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})
+
+    def __init__(self, policy: Policy, config: MixConfig, terms: Sequence[Objective]) -> None:
+        """`terms` are the objectives of `config.terms`, in order."""
+        self._policy, self._config, self._terms = policy, config, list(terms)
+        self._labels = config.labels()
+        self._sampled = [term.experience == "rollouts" for term in config.terms]
+        self._lead = next(number for number, term in enumerate(config.terms) if term is config.lead)
+
+    @classmethod
+    def build(cls, config: MixConfig, inputs: ObjectiveInputs) -> MixedTerms:
+        """Return the objective with those of its terms."""
+        by_velocity = uses_velocity_loss(inputs.policy.capabilities)
+        return cls(
+            inputs.policy, config, [term.objective_class(by_velocity).build(term, inputs) for term in config.terms]
+        )
+
+    def sampling_weights(self) -> AbstractContextManager[None]:
+        """Return that of the leading term."""
+        return self._terms[self._lead].sampling_weights()
+
+    def uses_copies(self) -> bool:
+        return any(term.uses_copies() for term in self._terms)
+
+    def loss_normalizer(self, batch: MicroBatch) -> float:
+        """Return that of the leading term; each term has its own mean (`accumulate`)."""
+        return self._terms[self._lead].loss_normalizer(batch)
+
+    def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
+        """Backpropagate a micro-batch that is an update by itself."""
+        self.accumulate([batch], share, [seed], metrics)
+
+    def accumulate(
+        self,
+        batches: Sequence[MicroBatch],
+        factor: float,
+        seeds: Sequence[int],
+        metrics: MetricAccumulator,
+        gathers_in_calls: bool = False,
+    ) -> None:
+        """Add the weighted sum of the terms' gradients; each is a mean over the micro-batches that it learns from."""
+        weights = self._weights()
+        chosen = [number for number, weight in enumerate(weights) if weight]
+        if len(self._terms) == 1:
+            self._terms[0].accumulate(batches, factor * weights[0], seeds, metrics, gathers_in_calls)
+            return
+        parameters = list(self._policy.parameters_to_train().values())
+        before = [parameter.grad for parameter in parameters]
+        gradients: dict[int, list[Tensor | None]] = {}
+        for number in chosen:
+            for parameter in parameters:
+                parameter.grad = None
+            own = [place for place, batch in enumerate(batches) if self._learns_from(number, batch)]
+            found = MetricAccumulator()
+            self._terms[number].accumulate(
+                [batches[place] for place in own], factor, [seeds[place] for place in own], found, gathers_in_calls
+            )
+            gradients[number] = [parameter.grad for parameter in parameters]
+            metrics.absorb(found, without=() if number == self._lead else (CHECKED,), prefix=self._prefix(number))
+            if number != self._lead and CHECKED in (checked := found.values()):
+                metrics.maximum(CHECKED, checked[CHECKED])
+        self._gauge(gradients, weights, factor, metrics)
+        for place, (parameter, start) in enumerate(zip(parameters, before, strict=True)):
+            parts = [(gradients[number][place], weights[number]) for number in chosen]
+            parameter.grad = _weighted_sum(start, parts)
+
+    def finish_iteration(self, updates: int) -> None:
+        for term in self._terms:
+            term.finish_iteration(updates)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the tensors of all terms, by the number of the term and their name."""
+        return {
+            f"{number}.{name}": tensor
+            for number, term in enumerate(self._terms)
+            for name, tensor in term.state_dict().items()
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        for number, term in enumerate(self._terms):
+            start = f"{number}."
+            term.load_state_dict({key[len(start) :]: each for key, each in state.items() if key.startswith(start)})
+
+    def _weights(self) -> list[float]:
+        return [term.weight for term in self._config.terms]
+
+    def _learns_from(self, number: int, batch: MicroBatch) -> bool:
+        return self._sampled[number] if batch.term is None else batch.term == number
+
+    def _prefix(self, number: int) -> str:
+        return "" if number == self._lead else f"{self._labels[number]}/"
+
+    def _gauge(
+        self,
+        gradients: dict[int, list[Tensor | None]],
+        weights: Sequence[float],
+        factor: float,
+        metrics: MetricAccumulator,
+    ) -> None:
+        norms = {number: math.sqrt(_dot(each, each)) for number, each in gradients.items()}
+        for number, norm in norms.items():
+            metrics.mean(f"gradient/{self._labels[number]}", norm / factor)
+            metrics.mean(f"weight/{self._labels[number]}", weights[number])
+        for one, other in combinations(gradients, 2):
+            if norms[one] and norms[other]:
+                cosine = _dot(gradients[one], gradients[other]) / norms[one] / norms[other]
+                metrics.mean(f"gradient/cosine/{self._labels[one]}/{self._labels[other]}", cosine)
+
+
+def _dot(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> float:
+    """Return the scalar product of two gradients, of which parts that are None are 0."""
+    found = [(a * b).sum() for a, b in zip(one, other, strict=True) if a is not None and b is not None]
+    return float(torch.stack(found).sum()) if found else 0.0
+
+
+def _weighted_sum(start: Tensor | None, parts: Sequence[tuple[Tensor | None, float]]) -> Tensor | None:
+    """Return the sum of gradients times their weights, with what was there before; None if there is none."""
+    total = start
+    for gradient, weight in parts:
+        if gradient is not None:
+            scaled = gradient if weight == 1 else gradient * weight
+            total = scaled if total is None else total + scaled
+    return total

@@ -1,0 +1,126 @@
+"""Several objectives in one update: one term to the bit, the weighted sum, gauges, sources and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from mmrl.config.algorithms.distill import DistillConfig
+from mmrl.config.algorithms.mixture import MixConfig, lead_of
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
+from mmrl.config.algorithms.supervised import SFTConfig
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.data.prompts import PromptSampler
+from mmrl.training.objectives.base import MetricAccumulator, ObjectiveInputs
+from mmrl.training.objectives.mixed_terms import MixedTerms
+from mmrl.training.rollouts.mixed_source import MixedSource
+from mmrl.training.rollouts.offline import Demonstrations
+from mmrl.training.run.checkpoints import Checkpoints
+from mmrl.training.run_models import NamedModel
+from tests.training.token_policy import TokenPolicy, questions
+from tests.training.token_run import collect, source, trainer
+
+TEACHER = NamedModel(TokenPolicy(seed=7))
+
+
+def mixed(policy: TokenPolicy, *terms, **settings) -> MixedTerms:
+    config = MixConfig(terms=terms, **settings)
+    return MixedTerms.build(config, ObjectiveInputs(policy, TokenSamplingConfig(), models={"teacher": TEACHER}))
+
+
+def demonstrated() -> list:
+    return [replace(each, demonstration="2 1") for each in questions()]
+
+
+def gradient(policy: TokenPolicy, objective, batches) -> tuple[torch.Tensor, dict[str, float]]:
+    policy.logits.grad = None
+    metrics = MetricAccumulator()
+    objective.accumulate(batches, 1.0, range(len(batches)), metrics)
+    return policy.logits.grad.clone(), metrics.values()
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+def test_a_mix_of_one_term_is_that_algorithm_to_the_bit(tmp_path: Path, updates: int):
+    alone = source(policy=TokenPolicy())
+    trainer(tmp_path / "alone", alone, training={"updates": updates}).train()
+    within = source(policy=TokenPolicy())
+    objective = mixed(within.policy, GRPOConfig())
+    trainer(tmp_path / "mix", within, objective=objective, training={"updates": updates}).train()
+    assert torch.equal(alone.policy.logits, within.policy.logits)
+    assert not torch.equal(alone.policy.logits, TokenPolicy().logits)
+    metrics = [(tmp_path / run / "metrics.jsonl").read_text().count('"loss"') for run in ("alone", "mix")]
+    assert metrics[0] == metrics[1] > 0
+
+
+def test_the_gradient_is_the_weighted_sum_and_its_parts_are_gauged():
+    policy = TokenPolicy()
+    batches = collect(source(policy=policy)).micro_batches
+    grpo, distill = GRPOConfig(), DistillConfig(teacher="teacher")
+    one, _ = gradient(policy, mixed(policy, grpo), batches)
+    other, _ = gradient(policy, mixed(policy, distill), batches)
+    both, metrics = gradient(policy, mixed(policy, grpo, distill.model_copy(update={"weight": 0.25})), batches)
+    torch.testing.assert_close(both, one + 0.25 * other, atol=1e-7, rtol=0)
+    assert metrics["gradient/grpo"] == pytest.approx(one.norm().item(), rel=1e-5)
+    assert metrics["gradient/distill"] == pytest.approx(other.norm().item(), rel=1e-5)  # before its weight
+    cosine = torch.cosine_similarity(one.flatten(), other.flatten(), 0).item()
+    assert metrics["gradient/cosine/grpo/distill"] == pytest.approx(cosine, abs=1e-5)
+    assert metrics["weight/distill"] == 0.25
+    assert {"loss", "distill/loss", "distill/reverse_kl", "log_prob_change_max"} <= metrics.keys()
+
+
+def test_a_term_of_weight_zero_is_not_computed():
+    policy = TokenPolicy()
+    batches = collect(source(policy=policy)).micro_batches
+    silent = DistillConfig(teacher="teacher", weight=0.0)
+    one, _ = gradient(policy, mixed(policy, GRPOConfig()), batches)
+    both, metrics = gradient(policy, mixed(policy, GRPOConfig(), silent), batches)
+    assert torch.equal(one, both) and not any(name.startswith("distill") for name in metrics)
+
+
+def test_a_term_learns_from_demonstrations_beside_the_rollouts():
+    policy = TokenPolicy()
+    taught = Demonstrations(policy, PromptSampler(demonstrated(), 4, seed=1), 4, seed=1)
+    experience = collect(MixedSource(source(policy=policy), {1: ("sft", taught)}))
+    assert [batch.term for batch in experience.micro_batches].count(1) == 1 and "sft/length" in experience.metrics
+    own = [batch for batch in experience.micro_batches if batch.term is None]
+    imitated = [replace(batch, term=0) for batch in experience.micro_batches if batch.term == 1]
+    both, metrics = gradient(policy, mixed(policy, GRPOConfig(), SFTConfig(weight=0.5)), experience.micro_batches)
+    one, _ = gradient(policy, mixed(policy, GRPOConfig()), own)
+    policy.logits.grad = None
+    sft = SFTConfig().objective_class().build(SFTConfig(), ObjectiveInputs(policy, TokenSamplingConfig()))
+    other, _ = gradient(policy, sft, imitated)
+    torch.testing.assert_close(both, one + 0.5 * other, atol=1e-7, rtol=0)
+    assert "sft/log_prob_mean" in metrics
+
+
+def test_a_resumed_mix_continues_exactly(tmp_path: Path):
+    def made(name: str):
+        policy = TokenPolicy()
+        taught = Demonstrations(policy, PromptSampler(demonstrated(), 4, seed=1), 4, seed=1)
+        objective = mixed(policy, GRPOConfig(), DistillConfig(teacher="teacher", weight=0.3), SFTConfig(weight=0.1))
+        both = MixedSource(source(policy=policy), {2: ("sft", taught)})
+        return trainer(tmp_path / name, both, objective=objective, policy=policy)
+
+    straight = made("run")
+    straight.train()
+    resumed = made("run")
+    shorter = tmp_path / "run" / "checkpoints" / "step-6"
+    assert shorter.is_dir()
+    for part in sorted(shorter.rglob("*"), reverse=True):
+        part.unlink() if part.is_file() else part.rmdir()
+    shorter.rmdir()
+    assert Checkpoints(tmp_path / "run").path().name == "step-4"
+    resumed.resume()
+    resumed.train()
+    assert torch.equal(straight.policy.logits, resumed.policy.logits)
+
+
+def test_the_leading_term_is_the_first_with_an_advantage():
+    distill, grpo = DistillConfig(teacher="t"), GRPOConfig()
+    assert MixConfig(terms=(SFTConfig(), distill, grpo)).lead is grpo
+    assert MixConfig(terms=(SFTConfig(), distill)).lead is distill
+    assert lead_of(grpo) is grpo
+    assert MixConfig(terms=(grpo, grpo)).labels() == ("grpo-0", "grpo-1")
