@@ -14,10 +14,15 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class RewardEncoderConfig(Section):
     """The frozen network whose features a head scores."""
 
-    name: Literal["clip"] = "clip"
-    """`clip`: image, prompt and their product in the space of a CLIP or SigLIP, of transformers or open_clip."""
+    name: Literal["clip", "text"] = "clip"
+    """`clip`: image, prompt and their product in the space of a CLIP or SigLIP, of transformers or open_clip. `text`:
+    answers are texts; the answer, the text that it is compared with, and their product, each the mean of the last
+    hidden states of a text encoder or language model of transformers."""
     model: str
-    """A folder, a Hugging Face id, or `shapeworld` for the one that ships."""
+    """A folder, a Hugging Face id, or `shapeworld` for the one that ships (of texts: `shapeworld:sums`)."""
+    against: Literal["prompt", "answer"] = "prompt"
+    """`text`: what an answer is compared with: the prompt, or the sample's `answer`, a reference (Cooper,
+    arXiv:2508.05613)."""
     revision: str | None = None
 
 
@@ -25,8 +30,8 @@ class RewardDataConfig(Section):
     """The judged answers."""
 
     path: str
-    """Samples with `chosen` and `rejected` pictures, such as votes of the demo; for `head.kind: pointwise` with one
-    picture in `images` and the score in `answer`, a number or a map from axis to number."""
+    """Samples with `chosen` and `rejected` pictures (or texts), such as votes of the demo; for `head.kind: pointwise` with
+    one picture in `images` and the score in `answer`, a number or a map from axis to number."""
     validation: str
     """Further samples, for the card."""
 

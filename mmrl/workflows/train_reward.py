@@ -30,16 +30,19 @@ from mmrl.rewards.learned.head_training import (
     train_score_head,
     vote_on_labels,
 )
-from mmrl.rewards.learned.pair_features import picture_features
+from mmrl.rewards.learned.pair_features import picture_features, text_features
 from mmrl.rewards.learned.ranked_factors import factor_margins, factors_of, ranked_sides
 from mmrl.rewards.learned.reward_card import RewardQuality, card_text
 from mmrl.rewards.learned.reward_folder import RewardModelSettings, write_reward_folder
 from mmrl.rewards.learned.score_head import HeadShape, RaterEncoder, ScoreHead
-from mmrl.rewards.models.clip_encoder import Encoder, load_encoder
+from mmrl.rewards.models.clip_encoder import load_encoder
+from mmrl.rewards.models.text_encoder import TextEncoder
 from mmrl.seeds import fold_in
 from mmrl.statistics.calibration import expected_calibration_error
 
 Log = Callable[[str], None]
+AnswerFeatures = Callable[[Sequence[Any], Sequence[Sample]], Tensor]
+"""From N answers (paths of pictures, or texts) and their samples to features [N, F]."""
 SIDES = {"chosen": 1.0, "rejected": -1.0, "equal": 0.0}
 """The values of `metadata.axes` of a pair."""
 
@@ -83,8 +86,11 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
     """
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty: delete it, or set out to another folder")
-    encoder_folder = provided_model(config.encoder.model, "clip") or config.encoder.model
-    encoder = load_encoder("learned", encoder_folder, revision=config.encoder.revision)
+    is_text = config.encoder.name == "text"
+    encoder_folder = provided_model(config.encoder.model, "vlm" if is_text else "clip") or config.encoder.model
+    if is_text and config.head.kind == "pointwise":
+        raise ConfigError("head.kind pointwise is for pictures; with encoder.name text choose bradley_terry")
+    features = _answer_features(config, encoder_folder)
     train, validation = load_samples(config.data.path), load_samples(config.data.validation)
     names = sorted({str(each.rater) for each in train}) if config.raters else []
     pointwise = config.head.kind == "pointwise"
@@ -96,12 +102,12 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
     data: JudgedPairs | RatedAnswers
     unseen: JudgedPairs | RatedAnswers
     if pointwise:
-        data, unseen = (_rated_answers(config, samples, encoder) for samples in (train, validation))
+        data, unseen = (_rated_answers(config, samples, features) for samples in (train, validation))
     else:
         margins = None
         if config.factors:
             margins = factor_margins(torch.cat(factors_of(train, config.factors)), [f.margin for f in config.factors])
-        data, unseen = (_judged_pairs(config, samples, encoder, margins) for samples in (train, validation))
+        data, unseen = (_judged_pairs(config, samples, features, margins) for samples in (train, validation))
     shape = HeadShape(
         features=data.features.shape[1] if isinstance(data, RatedAnswers) else data.chosen.shape[1],
         axes=len(config.axes),
@@ -124,6 +130,8 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
         mean=tuple(mean.tolist()),
         spread=tuple(spread.tolist()),
         raters=tuple(names),
+        kind=config.encoder.name,
+        against=config.encoder.against,
     )
     write_reward_folder(folder, settings, members.heads, latents, card_text(config, len(train), quality))
     return TrainedReward(folder, quality)
@@ -219,22 +227,45 @@ def _scale(
     return mean_scores.mean(0), mean_scores.std(0).clamp(min=1e-6)
 
 
+def _answer_features(config: RewardModelConfig, encoder_folder: str) -> AnswerFeatures:
+    """Return a function from answers, one for each sample, to their features."""
+    if config.encoder.name == "clip":
+        clip = load_encoder("learned", encoder_folder, revision=config.encoder.revision)
+
+        def of_pictures(answers: Sequence[Any], samples: Sequence[Sample]) -> Tensor:
+            pictures = [_picture(path, sample) for path, sample in zip(answers, samples, strict=True)]
+            return picture_features(clip, pictures, [sample.prompt for sample in samples])
+
+        return of_pictures
+    encoder = TextEncoder(encoder_folder, config.encoder.revision)
+
+    def of_texts(answers: Sequence[Any], samples: Sequence[Sample]) -> Tensor:
+        if config.encoder.against == "prompt":
+            return text_features(encoder, answers, [sample.prompt for sample in samples])
+        for sample in samples:
+            if sample.answer is None:
+                raise DataError(f"sample {sample.id!r} has no answer, and encoder.against is answer: add a reference")
+        return text_features(encoder, answers, [str(sample.answer) for sample in samples])
+
+    return of_texts
+
+
 def _judged_pairs(
     config: RewardModelConfig,
     samples: Sequence[Sample],
-    encoder: Encoder,
+    features: AnswerFeatures,
     margins: Tensor | None,  # [K] of ranked factors
 ) -> JudgedPairs:
     for sample in samples:
         if not isinstance(sample.chosen, str) or not isinstance(sample.rejected, str):
-            raise DataError(f"sample {sample.id!r}: head.kind {config.head.kind} needs pictures in chosen and rejected")
+            kind = "pictures" if config.encoder.name == "clip" else "texts"
+            raise DataError(f"sample {sample.id!r}: head.kind {config.head.kind} needs {kind} in chosen and rejected")
         if config.raters is not None and sample.rater is None:
             raise DataError(f"sample {sample.id!r} names no rater: add one, or leave raters out")
     if margins is None:
         sides = torch.tensor([[_side(sample, axis) for axis in config.axes] for sample in samples])
     else:
         sides = ranked_sides(*factors_of(samples, config.factors), margins)[0].float()[:, None]
-    prompts = [sample.prompt for sample in samples]
     raters = None
     if config.raters is not None:
         names = sorted({str(sample.rater) for sample in samples})
@@ -244,20 +275,19 @@ def _judged_pairs(
                             f"{config.raters.context}: leave the rater out, or set it lower")  # fmt: skip
         raters = torch.tensor([names.index(str(sample.rater)) for sample in samples])
     return JudgedPairs(
-        picture_features(encoder, [_picture(each.chosen, each) for each in samples], prompts),
-        picture_features(encoder, [_picture(each.rejected, each) for each in samples], prompts),
+        features([each.chosen for each in samples], samples),
+        features([each.rejected for each in samples], samples),
         sides,
         raters,
     )
 
 
-def _rated_answers(config: RewardModelConfig, samples: Sequence[Sample], encoder: Encoder) -> RatedAnswers:
+def _rated_answers(config: RewardModelConfig, samples: Sequence[Sample], features: AnswerFeatures) -> RatedAnswers:
     for sample in samples:
         if len(sample.images) != 1:
             raise DataError(f"sample {sample.id!r}: head.kind pointwise needs one picture in images")
-    pictures = [_picture(sample.images[0], sample) for sample in samples]
-    features = picture_features(encoder, pictures, [sample.prompt for sample in samples])
-    return RatedAnswers(features, torch.tensor([[_score(each, axis) for axis in config.axes] for each in samples]))
+    found = features([sample.images[0] for sample in samples], samples)
+    return RatedAnswers(found, torch.tensor([[_score(each, axis) for axis in config.axes] for each in samples]))
 
 
 def _picture(path: Any, sample: Sample) -> Any:

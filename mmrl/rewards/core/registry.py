@@ -104,6 +104,8 @@ BUILT_IN = {
     "vqa_score": "mmrl.rewards.models.vqa_score:VQAScore",
     "learned": "mmrl.rewards.learned.learned_reward:LearnedReward",
     "remote": "mmrl.rewards.service.remote_reward:RemoteReward",
+    "learned_text": "mmrl.rewards.learned.learned_text:LearnedTextReward",
+    "cotrained": "mmrl.rewards.learned.cotrained:CotrainedReward",
     # judges
     "judge": "mmrl.rewards.judges.judge:Judge",
     "judge_pairs": "mmrl.rewards.judges.judge:JudgePairs",

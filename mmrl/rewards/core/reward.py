@@ -97,6 +97,8 @@ class Reward(TrainerMethods, ABC):
     """The licence of the weights if the reward loads any, else of the code."""
     scheduled: ClassVar[bool] = False
     """True if scores depend on the progress of training; such scores are never cached."""
+    learns: ClassVar[bool] = False
+    """True if `learn` changes the reward between the iterations of a run; set `scheduled` as well."""
     batch_size: ClassVar[int | None] = None
     """Answers per call of a suite; None means all."""
     concurrency: ClassVar[int] = 1
@@ -180,6 +182,10 @@ class Reward(TrainerMethods, ABC):
             return _exactly(self.score_rows(items, context), len(items), self.name)
         except Exception as err:  # a border: a scorer that breaks down is recorded, never a score
             return [err] * len(items)
+
+    def learn(self, items: Sequence[RewardInput]) -> Mapping[str, float]:
+        """Learn from all answers of an iteration after they were scored, and return metrics; never in evaluations."""
+        return {}
 
     def weight_files(self) -> tuple[WeightFile, ...]:
         """Return the weight files that the reward has loaded."""

@@ -91,6 +91,20 @@ class Scorer(ABC):
                 f"reasons: {'; '.join(reasons) or 'none given'}"
             )
 
+    @property
+    def learns(self) -> bool:
+        """True if a reward changes between the iterations of a run."""
+        return any(reward.learns for reward in self._states.values())
+
+    def learn(self, items: Sequence[RewardInput]) -> dict[str, float]:
+        """Let the rewards that learn do so from an iteration's answers; return {"NAME/METRIC": value}."""
+        return {
+            f"{name}/{metric}": value
+            for name, reward in self._states.items()
+            if reward.learns
+            for metric, value in reward.learn(items).items()
+        }
+
     def state_dict(self) -> dict[str, Any]:
         """Return the JSON-like state of the rewards that keep any between batches, each once."""
         states = {name: reward.state_dict() for name, reward in self._states.items()}

@@ -47,26 +47,25 @@ class LearnedReward(EmbeddingReward):
         from torch import nn
 
         from mmrl.rewards.learned.reward_folder import HEADS, read_reward_folder
+        from mmrl.rewards.learned.standardised_heads import StandardisedHeads
 
         folder = Path(model).expanduser()
-        self._settings, heads, latents = read_reward_folder(folder)
-        if axis is not None and axis not in self._settings.axes:
-            raise RewardError(f"{model} has no axis {axis!r}: it has {', '.join(self._settings.axes)}")
+        settings, heads, latents = read_reward_folder(folder)
+        if settings.kind != "clip":
+            raise RewardError(f"{model} is a reward model of texts: load it with the reward learned_text")
+        self._scores = StandardisedHeads(model, settings, heads, axis, pessimism)
         if (rater is None) != (latents is None):
-            raters = self._settings.raters
+            raters = settings.raters
             known = f"name one of {', '.join(raters[:5])}{', ...' if len(raters) > 5 else ''}" if raters else ""
             raise RewardError(f"rater: {model} " + (f"tells raters apart: {known}" if known else "knows no raters"))
-        self._columns = [number for number, name in enumerate(self._settings.axes) if axis in (None, name)]
-        self._pessimism = pessimism
-        encoder = load_encoder(self.name, self._settings.encoder, revision=self._settings.revision)
+        encoder = load_encoder(self.name, settings.encoder, revision=settings.revision)
         file = ResolvedFile(folder / HEADS, str(folder / HEADS))
         super().__init__(encoder, device, nn.ModuleList(heads), [file])
-        self._heads = heads
         self._latents: Tensor | None = None
         if latents is not None and rater is not None:
-            if rater not in self._settings.raters:
+            if rater not in settings.raters:
                 raise RewardError(f"rater: {model} has not seen {rater!r}")
-            self._latents = latents[:, self._settings.raters.index(rater)].to(self.device)  # [E, L]
+            self._latents = latents[:, settings.raters.index(rater)].to(self.device)  # [E, L]
 
     def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
         """Return `learned` and `learned_spread` of each answer."""
@@ -87,21 +86,7 @@ class LearnedReward(EmbeddingReward):
 
     def score_and_spread(self, images: Tensor, items: Sequence[RewardInput]) -> tuple[Tensor, Tensor]:  # [B] each
         """Return the standardised score, less `pessimism` times the spread, and the spread."""
-        import torch
-
         from mmrl.rewards.learned.pair_features import joint_features
 
         features = joint_features(images, self.encoder.embed_texts([item.prompt for item in items]))
-        means, variances = [], []
-        for member, head in enumerate(self._heads):
-            latent = None if self._latents is None else self._latents[member].expand(len(features), -1)
-            mean, variance = head(features, latent)
-            means.append(mean[:, self._columns])
-            variances.append((torch.zeros_like(mean) if variance is None else variance)[:, self._columns])
-        centre = features.new_tensor(self._settings.mean)[self._columns]
-        unit = features.new_tensor(self._settings.spread)[self._columns]
-        scores = (torch.stack(means) - centre) / unit  # [E, B, A]
-        within = (torch.stack(variances) / unit.square()).mean(0)
-        total = (within + scores.var(0, correction=0)).mean(1)
-        spread = total.clamp(min=1e-12).sqrt().where(total > 0, 0.0)  # the root has no gradient at 0
-        return scores.mean((0, 2)) - self._pessimism * spread, spread
+        return self._scores.score_and_spread(features, self._latents)

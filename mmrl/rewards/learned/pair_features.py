@@ -1,4 +1,4 @@
-"""Features of an answer and its prompt, from a frozen CLIP: what heads of reward models are trained on."""
+"""Features of an answer and its prompt, from a frozen encoder: what heads of reward models are trained on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mmrl.rewards.models.clip_encoder import Encoder
+    from mmrl.rewards.models.text_encoder import TextEncoder
 
 
 def joint_features(
@@ -38,3 +39,16 @@ def picture_features(
             images = encoder.embed_pixels(encoder.pixels(pictures[rows]).to(device))
             found.append(joint_features(images, encoder.embed_texts(prompts[rows])))
     return torch.cat(found).clone()
+
+
+def text_features(
+    encoder: TextEncoder, answers: Sequence[str], others: Sequence[str], batch: int = 256
+) -> Tensor:  # [N, 3 D] float32
+    """Return the features of N answers in text and the texts that they are compared with, `batch` at a time."""
+    import torch
+
+    found = []
+    for start in range(0, len(answers), batch):
+        rows = slice(start, start + batch)
+        found.append(joint_features(encoder.embed(answers[rows]), encoder.embed(others[rows])))
+    return torch.cat(found)

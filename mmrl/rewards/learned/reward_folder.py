@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from mmrl.atomic_io import replace_text
 from mmrl.rewards.core.reward_errors import RewardError
@@ -29,7 +29,7 @@ class RewardModelSettings:
     """Everything that a folder states beside its parameters."""
 
     encoder: str
-    """The folder or hub id of the CLIP."""
+    """The folder or hub id of the encoder."""
     revision: str | None
     shape: HeadShape
     axes: tuple[str, ...]
@@ -40,6 +40,10 @@ class RewardModelSettings:
     """Their standard deviation, by which the reward divides."""
     raters: tuple[str, ...] = ()
     """The raters whose latent vectors are known."""
+    kind: Literal["clip", "text"] = "clip"
+    """The kind of the encoder: of pictures and prompts, or of texts."""
+    against: Literal["prompt", "answer"] = "prompt"
+    """The text with which an answer in text is compared: the sample's prompt, or its right answer."""
 
 
 def write_reward_folder(

@@ -14,6 +14,7 @@ from mmrl.algorithms.advantages import extreme_advantages, zero_variance_share
 from mmrl.algorithms.turn_credit import credit_by_turn
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.data.prompts import Outcome, PromptSource
+from mmrl.distributed import processes
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy, Rollout, TeacherForcingPolicy
 from mmrl.rewards.core.reward_io import select_rows
@@ -36,6 +37,7 @@ from mmrl.training.rollouts.collect import (
     Origin,
     RolloutCollector,
     ScoredRollouts,
+    reward_inputs,
 )
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler
@@ -100,6 +102,11 @@ class OnlineRollouts:
         if self.suite.needs_full_groups and isinstance(self.group_sampler, AdaptiveGroupSampler):
             raise ConfigError(
                 "data.group_sampling: adaptive draws a group in rounds, but a reward compares a group's answers"
+            )
+        if self.suite.learns and processes.size() > 1:
+            raise ConfigError(
+                "rewards: one of them learns from the answers of each iteration, which several processes do not "
+                "share: start one process"
             )
         mixed = isinstance(self.suite, RoutedRewards) and not self.suite.uniform
         config = self.advantage_estimator.config
@@ -177,6 +184,8 @@ class OnlineRollouts:
         if self.turn_filter is not None:
             metrics |= self.turn_filter(collected)[1]
         metrics["zero_variance_share_trained"] = _zero_variance_share_trained(collected)
+        if self.suite.learns:
+            metrics |= self.suite.learn([item for each in collected.scored.rollouts for item in reward_inputs(each)])
         self.prompts.learn(_outcomes(collected))
         engine = {} if self.rollout_metrics is None else self.rollout_metrics()
         return {**metrics, **self.prompts.metrics(), **engine}

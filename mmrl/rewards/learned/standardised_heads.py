@@ -1,0 +1,64 @@
+"""`StandardisedHeads`: the heads of a reward model's folder as one score, in units of the training answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.learned.reward_folder import RewardModelSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mmrl.rewards.learned.score_head import ScoreHead
+
+
+class StandardisedHeads:
+    """The mean score of an ensemble of heads, and its spread, in deviations from the mean of the training answers."""
+
+    def __init__(
+        self,
+        model: str,
+        settings: RewardModelSettings,
+        heads: Sequence[ScoreHead],
+        axis: str | None = None,
+        pessimism: float = 0.0,
+    ) -> None:
+        """
+        Args:
+            model: the folder, for messages.
+            settings: those of the folder.
+            heads: the members of the ensemble.
+            axis: the score that counts; None: the mean of all axes.
+            pessimism: factor of the spread that is subtracted from the mean.
+
+        Raises:
+            RewardError: there is no such axis.
+        """
+        if axis is not None and axis not in settings.axes:
+            raise RewardError(f"{model} has no axis {axis!r}: it has {', '.join(settings.axes)}")
+        self.heads, self._settings, self._pessimism = heads, settings, pessimism
+        self._columns = [number for number, name in enumerate(settings.axes) if axis in (None, name)]
+
+    def score_and_spread(
+        self,
+        features: Tensor,  # [B, F]
+        latents: Tensor | None = None,  # [E, L] of a rater
+    ) -> tuple[Tensor, Tensor]:  # [B] each
+        """Return the standardised score, less `pessimism` times the spread, and the spread."""
+        import torch
+
+        means, variances = [], []
+        for member, head in enumerate(self.heads):
+            latent = None if latents is None else latents[member].expand(len(features), -1)
+            mean, variance = head(features, latent)
+            means.append(mean[:, self._columns])
+            variances.append((torch.zeros_like(mean) if variance is None else variance)[:, self._columns])
+        centre = features.new_tensor(self._settings.mean)[self._columns]
+        unit = features.new_tensor(self._settings.spread)[self._columns]
+        scores = (torch.stack(means) - centre) / unit  # [E, B, A]
+        within = (torch.stack(variances) / unit.square()).mean(0)
+        total = (within + scores.var(0, correction=0)).mean(1)
+        spread = total.clamp(min=1e-12).sqrt().where(total > 0, 0.0)  # the root has no gradient at 0
+        return scores.mean((0, 2)) - self._pessimism * spread, spread
