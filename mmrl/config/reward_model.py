@@ -30,8 +30,8 @@ class RewardDataConfig(Section):
     """The judged answers."""
 
     path: str
-    """Samples with `chosen` and `rejected` pictures (or texts), such as votes of the demo; for `head.kind: pointwise` with
-    one picture in `images` and the score in `answer`, a number or a map from axis to number."""
+    """Samples with `chosen` and `rejected` pictures (or texts), such as votes of the demo; for `head.kind: pointwise`
+    with one picture in `images` and the score in `answer`, a number or a map from axis to number."""
     validation: str
     """Further samples, for the card."""
 
@@ -92,6 +92,13 @@ class RankedFactorConfig(Section):
     """The difference above which the factor decides, in its standard deviations over the training answers."""
 
 
+class ErrorBoundConfig(Section):
+    """A bound of the error of each score, which the reward gives as `learned_bound` (PrefPaint, arXiv:2410.21966)."""
+
+    ridge: PositiveFloat = 1.0
+    """The multiple of the unit matrix that is added to the sum over rated answers."""
+
+
 class RewardTrainingConfig(Section):
     """The optimizer (AdamW) and its steps."""
 
@@ -116,6 +123,8 @@ class RewardModelConfig(Section):
     factors: tuple[RankedFactorConfig, ...] = ()
     """Factors, the most important first, that decide which answer of a pair is better; the first one by which they
     differ does. Pairs that differ in none are left out. Unset: `chosen` is better, or as `metadata.axes` says."""
+    bound: ErrorBoundConfig | None = None
+    """Set: the folder also says in which directions of its features answers were judged."""
     raters: RaterConfig | None = None
     """Set: samples name a `rater`, and each rater has preferences that a latent vector stands for."""
     ensemble: PositiveInt = 1

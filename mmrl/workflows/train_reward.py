@@ -19,6 +19,7 @@ from mmrl.config.reward_model import RewardModelConfig
 from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
+from mmrl.rewards.learned.error_bound import inverse_precision
 from mmrl.rewards.learned.head_training import (
     JudgedPairs,
     RatedAnswers,
@@ -120,6 +121,7 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
     with torch.no_grad():
         latents = _known_latents(config, data, members.encoders)
         mean, spread = _scale(members.heads, data, latents)
+        inverses = None if config.bound is None else _inverses(config.bound.ridge, members.heads, data, latents)
         quality = _measure(config, members, unseen, notes)
     settings = RewardModelSettings(
         encoder=encoder_folder,
@@ -133,7 +135,7 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
         kind=config.encoder.name,
         against=config.encoder.against,
     )
-    write_reward_folder(folder, settings, members.heads, latents, card_text(config, len(train), quality))
+    write_reward_folder(folder, settings, members.heads, latents, card_text(config, len(train), quality), inverses)
     return TrainedReward(folder, quality)
 
 
@@ -214,17 +216,27 @@ def _scale(
     heads: Sequence[ScoreHead], data: JudgedPairs | RatedAnswers, latents: Tensor | None
 ) -> tuple[Tensor, Tensor]:  # [A] each
     """Return mean and standard deviation of the scores of all training answers."""
-    if isinstance(data, RatedAnswers):
-        answers, raters = data.features, None
-    else:
-        answers = torch.cat([data.chosen, data.rejected])
-        raters = None if data.raters is None else data.raters.repeat(2)
-    scores = []
-    for member, head in enumerate(heads):
-        latent = None if latents is None or raters is None else latents[member][raters]
-        scores.append(head(answers, latent)[0])
+    scores = [head(*_all_answers(data, latents, member))[0] for member, head in enumerate(heads)]
     mean_scores = torch.stack(scores).mean(0)
     return mean_scores.mean(0), mean_scores.std(0).clamp(min=1e-6)
+
+
+def _inverses(
+    ridge: float, heads: Sequence[ScoreHead], data: JudgedPairs | RatedAnswers, latents: Tensor | None
+) -> Tensor:  # [E, H, H]
+    """Return the inverse precision of what the last layer of each head sees of all training answers."""
+    seen = [head.represent(*_all_answers(data, latents, member)) for member, head in enumerate(heads)]
+    return torch.stack([inverse_precision(each, ridge) for each in seen])
+
+
+def _all_answers(
+    data: JudgedPairs | RatedAnswers, latents: Tensor | None, member: int
+) -> tuple[Tensor, Tensor | None]:  # [N, F] and [N, L]
+    """Return the features of all training answers, and the latent vectors of their raters for a member."""
+    if isinstance(data, RatedAnswers):
+        return data.features, None
+    latent = None if latents is None or data.raters is None else latents[member][data.raters.repeat(2)]
+    return torch.cat([data.chosen, data.rejected]), latent
 
 
 def _answer_features(config: RewardModelConfig, encoder_folder: str) -> AnswerFeatures:

@@ -96,6 +96,20 @@ class ChannelConfig(Section):
     """The factor on the channel's advantage, which is added to those of the others."""
 
 
+class TrustConfig(Section):
+    """A factor on the advantage of each answer that falls with the error which its reward may have.
+
+    The factor is exp(offset - rate * bound) (PrefPaint, arXiv:2410.21966).
+    """
+
+    score: str = "learned_bound"
+    """The further score of a reward that is the bound, or any other that says how doubtful an answer's reward is."""
+    rate: NonNegativeFloat = 1.0
+    """0: all answers count alike."""
+    offset: float = 0.0
+    """Raises all factors alike, as a larger learning rate does."""
+
+
 class AdvantageConfig(ComponentSection):
     """The advantage of a trajectory, computed from rewards.
 
@@ -135,6 +149,8 @@ class AdvantageConfig(ComponentSection):
     channels: tuple[ChannelConfig, ...] = ()
     """Set: the advantages of several channels are added, each estimated from its own rewards, in place of the advantage
     of the total (HDPO)."""
+    trust: TrustConfig | None = None
+    """Set: answers whose reward may be far off are learnt less from."""
 
     def estimate(self, rewards: Tensor, group_index: Tensor) -> Tensor:
         """Return advantages [B] float from rewards [B] float and groups [B] int64; NaN rewards are unscored: 0.

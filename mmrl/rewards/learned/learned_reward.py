@@ -50,7 +50,8 @@ class LearnedReward(EmbeddingReward):
         from mmrl.rewards.learned.standardised_heads import StandardisedHeads
 
         folder = Path(model).expanduser()
-        settings, heads, latents = read_reward_folder(folder)
+        settings, heads, others = read_reward_folder(folder)
+        latents, inverses = others.get("latents"), others.get("inverses")
         if settings.kind != "clip":
             raise RewardError(f"{model} is a reward model of texts: load it with the reward learned_text")
         self._scores = StandardisedHeads(model, settings, heads, axis, pessimism)
@@ -66,27 +67,31 @@ class LearnedReward(EmbeddingReward):
             if rater not in settings.raters:
                 raise RewardError(f"rater: {model} has not seen {rater!r}")
             self._latents = latents[:, settings.raters.index(rater)].to(self.device)  # [E, L]
+        if inverses is not None:
+            self._scores.inverses = inverses.to(self.device)
 
     def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
-        """Return `learned` and `learned_spread` of each answer."""
+        """Return `learned`, `learned_spread` and, of a model with a bound, `learned_bound` of each answer."""
+        names = (self.name, f"{self.name}_spread", f"{self.name}_bound")
         return [
-            {self.name: float(each[0]), f"{self.name}_spread": float(each[1])} if isinstance(each, list) else each
+            dict(zip(names, map(float, each), strict=False)) if isinstance(each, list) else each
             for each in super().score_batch(items)
         ]
 
     def score_images(self, images: Sequence[Any], items: Sequence[RewardInput]) -> Tensor:
-        """Return [B, 2]: score and spread."""
+        """Return [B, 2]: score and spread; [B, 3] with the bound."""
         import torch
 
-        embedded = self.encoder.embed_pixels(self.pixels(images).to(self.device))
-        return torch.stack(self.score_and_spread(embedded, items), dim=1)
+        features = self._features(self.encoder.embed_pixels(self.pixels(images).to(self.device)), items)
+        columns = self._scores.score_and_spread(features, self._latents)
+        if self._scores.inverses is not None:
+            columns = (*columns, self._scores.bounds(features, self._latents))
+        return torch.stack(columns, dim=1)
 
     def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        return self.score_and_spread(images, items)[0]
+        return self._scores.score_and_spread(self._features(images, items), self._latents)[0]
 
-    def score_and_spread(self, images: Tensor, items: Sequence[RewardInput]) -> tuple[Tensor, Tensor]:  # [B] each
-        """Return the standardised score, less `pessimism` times the spread, and the spread."""
+    def _features(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:  # [B, F]
         from mmrl.rewards.learned.pair_features import joint_features
 
-        features = joint_features(images, self.encoder.embed_texts([item.prompt for item in items]))
-        return self._scores.score_and_spread(features, self._latents)
+        return joint_features(images, self.encoder.embed_texts([item.prompt for item in items]))

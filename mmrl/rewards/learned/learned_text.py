@@ -41,8 +41,8 @@ class LearnedTextReward(BatchReward):
         from mmrl.rewards.models.text_encoder import TextEncoder
 
         folder = Path(model).expanduser()
-        settings, heads, latents = read_reward_folder(folder)
-        if settings.kind != "text" or latents is not None:
+        settings, heads, others = read_reward_folder(folder)
+        if settings.kind != "text" or "latents" in others:
             raise RewardError(f"{model} is a reward model of pictures or of raters: load it with the reward learned")
         self.encoder = TextEncoder(settings.encoder, settings.revision, device)
         self.heads = [head.to(device) for head in heads]

@@ -52,6 +52,7 @@ def write_reward_folder(
     heads: Sequence[ScoreHead],
     latents: Tensor | None,  # [E, R, L] of E members and R raters
     card: str,
+    inverses: Tensor | None = None,  # [E, H, H], see `error_bound`
 ) -> None:
     """Write the folder; its settings come last, so that a folder with settings is whole."""
     from safetensors.torch import save_file
@@ -64,6 +65,8 @@ def write_reward_folder(
     }
     if latents is not None:
         tensors["latents"] = latents.detach().contiguous()
+    if inverses is not None:
+        tensors["inverses"] = inverses.detach().contiguous()
     draft = folder / f".{HEADS}"
     save_file(tensors, draft)
     draft.replace(folder / HEADS)
@@ -71,8 +74,8 @@ def write_reward_folder(
     replace_text(folder / SETTINGS, json.dumps({"format": FORMAT, **asdict(settings)}, indent=1) + "\n")
 
 
-def read_reward_folder(folder: Path) -> tuple[RewardModelSettings, list[ScoreHead], Tensor | None]:
-    """Return settings, the members in evaluation mode, and latent vectors of raters.
+def read_reward_folder(folder: Path) -> tuple[RewardModelSettings, list[ScoreHead], Mapping[str, Tensor]]:
+    """Return settings, the members in evaluation mode, and the other tensors: `latents` of raters, and `inverses`.
 
     Raises:
         RewardError: the folder is not one of a reward model, or is damaged. The message names the file.
@@ -94,7 +97,7 @@ def read_reward_folder(folder: Path) -> tuple[RewardModelSettings, list[ScoreHea
             head.eval()
     except (KeyError, TypeError, RuntimeError) as err:
         raise RewardError(f"{folder / SETTINGS} and {HEADS} do not fit: {err}") from None
-    return settings, heads, tensors.get("latents")
+    return settings, heads, {name: value for name, value in tensors.items() if not name.startswith("members.")}
 
 
 def _settings(document: Mapping[str, object]) -> RewardModelSettings:

@@ -49,12 +49,22 @@ class ScoreHead(nn.Module):
         latent: Tensor | None = None,  # [B, L]
     ) -> tuple[Tensor, Tensor | None]:  # [B, A] and [B, A]
         """Return scores and, of a Gaussian head, their variances."""
-        inputs = features if latent is None else torch.cat([features, latent], dim=1)
-        found: Tensor = self.layers(inputs)
+        found: Tensor = self.layers[-1](self.represent(features, latent))
         if not self.shape.gaussian:
             return found, None
         mean, raw = found.chunk(2, dim=1)
         return mean, functional.softplus(raw) + MIN_VARIANCE
+
+    def represent(
+        self,
+        features: Tensor,  # [B, F]
+        latent: Tensor | None = None,  # [B, L]
+    ) -> Tensor:  # [B, H], or [B, F + L] of a linear head
+        """Return what the last layer sees, in which scores are linear."""
+        found: Tensor = features if latent is None else torch.cat([features, latent], dim=1)
+        for layer in list(self.layers)[:-1]:
+            found = layer(found)
+        return found
 
 
 class RaterEncoder(nn.Module):

@@ -38,7 +38,9 @@ class StandardisedHeads:
         """
         if axis is not None and axis not in settings.axes:
             raise RewardError(f"{model} has no axis {axis!r}: it has {', '.join(settings.axes)}")
-        self.heads, self._settings, self._pessimism = heads, settings, pessimism
+        self.heads = heads
+        self.inverses: Tensor | None = None  # [E, H, H] of `error_bound`, if the folder has them
+        self._settings, self._pessimism = settings, pessimism
         self._columns = [number for number, name in enumerate(settings.axes) if axis in (None, name)]
 
     def score_and_spread(
@@ -62,3 +64,25 @@ class StandardisedHeads:
         total = (within + scores.var(0, correction=0)).mean(1)
         spread = total.clamp(min=1e-12).sqrt().where(total > 0, 0.0)  # the root has no gradient at 0
         return scores.mean((0, 2)) - self._pessimism * spread, spread
+
+    def bounds(
+        self,
+        features: Tensor,  # [B, F]
+        latents: Tensor | None = None,  # [E, L] of a rater
+    ) -> Tensor:  # [B]
+        """Return |phi|_{V^-1} of each answer, the mean over the members.
+
+        Raises:
+            RewardError: the folder has no bound.
+        """
+        import torch
+
+        from mmrl.rewards.learned.error_bound import error_bounds
+
+        if self.inverses is None:
+            raise RewardError("the reward model has no bound: train it with the key bound set")
+        found = []
+        for member, head in enumerate(self.heads):
+            latent = None if latents is None else latents[member].expand(len(features), -1)
+            found.append(error_bounds(head.represent(features, latent), self.inverses[member]))
+        return torch.stack(found).mean(0)

@@ -20,9 +20,10 @@ from mmrl.algorithms.advantages import branch_advantages, broadcast_to_decisions
 from mmrl.algorithms.groups import group_mean
 from mmrl.algorithms.several_rewards import channel_advantages, pareto_advantages
 from mmrl.checks import check_shapes
-from mmrl.config.algorithms.advantage import AdvantageConfig, AnyAdvantageConfig
+from mmrl.config.algorithms.advantage import AdvantageConfig, AnyAdvantageConfig, TrustConfig
 from mmrl.config.data import Curve
 from mmrl.config.section import Section
+from mmrl.errors import ConfigError
 from mmrl.policy import Rollout
 from mmrl.rewards.core.reward_aggregation import pareto_rank
 from mmrl.rewards.core.reward_io import RewardOutput
@@ -52,7 +53,10 @@ class AdvantageEstimator:
             result = config.estimate(torch.from_numpy(output.values["total"]), group_index)
         if self.constraints is not None:
             result = self.constraints.blend(result, output, lambda each: config.estimate(each, group_index))
-        return self.limited(result)
+        result = self.limited(result)
+        if isinstance(config, AdvantageConfig) and config.trust is not None:
+            result = result * trust_factors(config.trust, output)
+        return result
 
     def _of_channels(self, config: AdvantageConfig, output: RewardOutput, group_index: Tensor) -> Tensor:
         values, taking_part = [], []
@@ -75,6 +79,19 @@ class AdvantageEstimator:
     def decisions(self, advantages: Tensor, mask: Tensor) -> Tensor:
         """Return [B, T] on the mask's device."""
         return broadcast_to_decisions(advantages.to(mask.device), mask)
+
+
+def trust_factors(config: TrustConfig, output: RewardOutput) -> Tensor:  # [B] float32
+    """Return exp(offset - rate * bound) of each answer; 0 where the bound is not known.
+
+    Raises:
+        ConfigError: no reward gives the score.
+    """
+    if config.score not in output.values:
+        known = ", ".join(sorted(output.values))
+        raise ConfigError(f"algorithm.advantage.trust.score: no reward gives {config.score!r}; there are {known}")
+    bounds = torch.from_numpy(output.values[config.score])
+    return (config.offset - config.rate * bounds).exp().nan_to_num(0.0)
 
 
 def pareto_front_advantages(
