@@ -34,8 +34,8 @@ ROOM = 0.36
 SIDES = (0.55, 0.75, 0.95)
 """Sides of the thing, as shares of the hole's shorter side."""
 START = ((0.4, 0.2, 0.2, 0.2), (0.5, 0.25, 0.25), (0.3, 0.4, 0.3), (0.6, 0.2, 0.2), (0.9, 0.05, 0.05))
-"""What the policy does before training: the right colour and shape, the first of each, in two of five and in half of
-the cases; one in ten has something in front."""
+"""The shares of choices before training: the right colour and shape, the first of each, in two of five and in half of
+the pictures; one in ten has something in front."""
 NOISE = 0.1
 """The standard deviation of a rating's error."""
 STEPS, LEARNING_RATE = 200, 0.03

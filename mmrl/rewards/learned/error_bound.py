@@ -1,4 +1,4 @@
-"""How far a linear reward model may be off, and what that makes of an answer's weight (PrefPaint, arXiv:2410.21966).
+"""A bound of the error of a linear reward model (PrefPaint, arXiv:2410.21966).
 
 A score is linear in the features that the last layer of a head sees. With V = ridge I + sum of phi phi^T over the
 answers that were rated, its error at an answer is at most a constant times |phi|_{V^-1} = sqrt(phi^T V^-1 phi): small
