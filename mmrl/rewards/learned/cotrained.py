@@ -63,8 +63,8 @@ class CotrainedReward(LearnedTextReward):
         """
         super().__init__(model, axis, pessimism, device)
         if min(updates, pairs) < 0 or pairs == 0 or lr <= 0:
-            given = f"updates is {updates}, pairs {pairs} and lr {lr}"
-            raise RewardError(f"{self.name}: {given}; expected 0 or more steps, 1 or more pairs, and a rate above 0")
+            values = f"updates is {updates}, pairs {pairs} and lr {lr}"
+            raise RewardError(f"{self.name}: {values}; expected 0 or more steps, 1 or more pairs, and a rate above 0")
         self._rule, self._at_least = load(rule, **(rule_args or {})), at_least
         self._updates, self._pairs, self._lr, self._seed = updates, pairs, lr, seed
         self._learnt = 0
