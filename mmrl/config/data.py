@@ -14,7 +14,7 @@ from mmrl.config.section import Section, tag_of
 from mmrl.config.starts import StartsConfig
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Curve = Literal["easy", "medium", "hard", "parabola"]
+Curve = Literal["easy", "medium", "hard", "parabola", "easy_only", "medium_only", "hard_only"]
 
 
 class ShuffledPromptsConfig(Section):
@@ -101,7 +101,8 @@ class DifficultyWeightingConfig(Section):
     name: Literal["difficulty"] = "difficulty"
     stages: Annotated[tuple[Curve, ...], Field(min_length=1)] = ("easy", "medium", "hard")
     """The groups that count in full, stage after stage, each for an equal part of training. VL-Cogito's: `easy`
-    (success above a half), `medium` (near a half), `hard` (below a half); `parabola` is Observe-R1's 4p(1 - p)."""
+    (success above a half), `medium` (near a half), `hard` (below a half), and its filters of these groups, `easy_only`,
+    `medium_only` and `hard_only`; `parabola` is Observe-R1's 4p(1 - p)."""
     success: float = 1.0
     """An answer is good if its total reward is at least this."""
 

@@ -31,6 +31,12 @@ from mmrl.training.rollouts.lagrangian import Constraints
 
 WITHOUT_SUCCESS = 0.25
 """The weight of a group without a good answer on the curve "hard" (VL-Cogito's `all_false_coff`)."""
+FILTERS: Mapping[str, tuple[float, float]] = {
+    "easy_only": (0.5, 1.0),
+    "medium_only": (0.25, 0.75),
+    "hard_only": (0.0, 0.5),
+}
+"""The lowest and the highest success rate of the groups that a filter keeps, which have a good answer."""
 
 
 @dataclass(frozen=True)
@@ -223,8 +229,10 @@ def difficulty_weights(
 
     `easy`, `medium` and `hard` are the three stages of VL-Cogito's ODSW (arXiv:2507.22607; alibaba-damo-academy/
     VL-Cogito verl/trainer/ray_trainer.py@daa44ac, `r1v_cir_weight_all`, s_3, s_2 and s_1): sin(pi p), which is 1 at a
-    half and 0 at the ends, but 1 above a half in `easy`, and in `hard` 1 up to a half and 0.25 at 0. `parabola` is
-    Observe-R1's 4p(1 - p) (arXiv:2505.12432; zrguo/Observe-R1 experience_maker.py@418547a, with its coefficient at 1).
+    half and 0 at the ends, but 1 above a half in `easy`, and in `hard` 1 up to a half and 0.25 at 0. Its filters h_3,
+    h_2 and h_1 are 1 or 0: `easy_only` from a half on, `medium_only` from a quarter to three quarters, `hard_only`
+    above 0 and up to a half. `parabola` is Observe-R1's 4p(1 - p) (arXiv:2505.12432; zrguo/Observe-R1
+    experience_maker.py@418547a, with its coefficient at 1).
 
     >>> difficulty_weights(torch.tensor([0.0, 0.25, 0.5, 1.0]), "hard")
     tensor([0.2500, 1.0000, 1.0000, 0.0000])
@@ -232,6 +240,9 @@ def difficulty_weights(
     check_shapes("R", rate=rate)
     if curve == "parabola":
         return 4 * rate * (1 - rate)
+    if curve in FILTERS:
+        lowest, highest = FILTERS[curve]
+        return ((rate > 0) & (rate >= lowest) & (rate <= highest)).to(rate.dtype)
     arch = torch.sin(math.pi * rate).clamp(min=0).where((rate > 0) & (rate < 1), 0.0)
     if curve == "easy":
         return arch.where(rate <= 0.5, 1.0)
