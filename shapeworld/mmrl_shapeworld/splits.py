@@ -14,7 +14,13 @@ import numpy as np
 from mmrl.data.sample import Sample
 from mmrl_shapeworld import preferences, task_splits
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
-from mmrl_shapeworld.reasoning import answer_pairs, calculation_calls, calculation_chains, calculation_splits
+from mmrl_shapeworld.reasoning import (
+    answer_pairs,
+    calculation_calls,
+    calculation_chains,
+    calculation_splits,
+    listed_calls,
+)
 from mmrl_shapeworld.vqa import question_splits
 from mmrl_shapeworld.worlds import (
     button_splits,
@@ -43,6 +49,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (calculation_chains.NAMES, calculation_chains.samples),
     (calculation_calls.NAMES, calculation_calls.samples),
     (answer_pairs.NAMES, answer_pairs.samples),
+    (listed_calls.NAMES, listed_calls.samples),
 )
 """The names of splits, and the function that draws one."""
 

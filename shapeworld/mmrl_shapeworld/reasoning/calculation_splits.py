@@ -122,7 +122,8 @@ def samples(split: str) -> list[Sample]:
     """Return a split as data: the answer as a number, and the number of operands as `source`.
 
     Training data have the verbose trace without errors as `demonstration`; `metadata` has it as `chain` in all splits,
-    its steps as `points`, and its first words, up to the first value, as `opening`.
+    its steps as `points`, and its first words, up to the first value, as `opening`. Its `stage` is the number of
+    operands, for `data.prompts: {name: staged}`: easy ones first.
 
     Raises:
         KeyError: there is no such split.
@@ -138,6 +139,7 @@ def samples(split: str) -> list[Sample]:
             demonstration=next(reflected) if reflected else right_trace(calculation) if part in TRAINING else None,
             metadata={
                 "operands": calculation.operands,
+                "stage": calculation.operands,
                 "chain": right_trace(calculation),
                 "points": steps_of(calculation),
                 "opening": f"<think>{steps_of(calculation)[0].partition('=')[0]}=",
