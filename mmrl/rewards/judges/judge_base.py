@@ -20,6 +20,7 @@ from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.judges.endpoint import Endpoint
 from mmrl.rewards.judges.replies import parse_choice, yes_probability
 from mmrl.rewards.judges.templates import SAMPLE_SLOTS, ImagePart, Kind, MessagePart, load_prompt, tagged
+from mmrl.rewards.parsing.final_answer import strip_thinking
 
 AnswerView: TypeAlias = list[MessagePart] | Exception
 Reads = Literal["auto", "logprobs", "text"]
@@ -65,6 +66,9 @@ class JudgeBase(Reward):
     source_picture: str = ""
     """The key in `references` of an image to send beside the answer: the one that was edited, or that a question is
     about."""
+    reply_only: bool = False
+    """The judge is shown what an answer says after its thoughts, </think>, and not the thoughts (RLMT,
+    arXiv:2509.20357)."""
     picture_format: PictureFormat = "png"
     longest_side: int = 1024
     """Larger images are downscaled to this size, in pixels."""
@@ -104,7 +108,7 @@ class JudgeBase(Reward):
         """Return image, frames and text of an answer as parts of a message.
 
         Raises:
-            InvalidAnswer: the text is empty or too long.
+            InvalidAnswer: the text is empty or too long, or with `reply_only` its thoughts never end.
             ScoringFailed: "missing": there is nothing to judge.
         """
         parts: list[MessagePart] = []
@@ -113,11 +117,12 @@ class JudgeBase(Reward):
         for frame in spread_frames(item.video, self.max_frames) if item.video is not None else ():
             parts += [self._picture(frame), "\n"]
         if item.text is not None:
-            if not item.text.strip():
+            text = strip_thinking(item.text) if self.reply_only else item.text
+            if not text.strip():
                 raise InvalidAnswer("the answer is empty")
-            if len(item.text) > MAX_TEXT_LENGTH:
-                raise InvalidAnswer(f"the answer has {len(item.text)} characters; at most {MAX_TEXT_LENGTH} are scored")
-            parts.append(tagged("answer", item.text) + "\n")
+            if len(text) > MAX_TEXT_LENGTH:
+                raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_TEXT_LENGTH} are scored")
+            parts.append(tagged("answer", text) + "\n")
         if not parts:
             raise ScoringFailed(f"{self.name} needs a picture, a video or a text to judge", "missing")
         return parts

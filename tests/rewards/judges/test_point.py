@@ -256,3 +256,18 @@ def test_a_sample_without_the_criterion_is_not_judged(references):
     with FakeJudge(Sure(0.5)) as server:
         output = judge(server, prompt="criterion").score([drawn(references={"task": "fill", **references})])
     assert only(output)[1] is Status.ERROR and only(output)[2].kind == "missing" and not server.requests
+
+
+@pytest.mark.parametrize("reply_only", [True, False])
+def test_a_judge_reads_thoughts_unless_the_reply_alone_is_judged(reply_only):
+    with FakeJudge(lambda request: Sure(0.5)) as server:
+        found = judge(server, reply_only=reply_only).score([answered("<think>whiskers</think> a cat")])
+        assert only(found)[1] == Status.OK
+    sent = "".join(between(server.requests[0], "answer"))
+    assert ("whiskers" in sent) == (not reply_only) and sent.endswith("a cat")
+
+
+def test_a_reply_that_never_comes_is_invalid():
+    with FakeJudge(lambda request: Sure(0.5)) as server:
+        assert only(judge(server, reply_only=True).score([answered("<think>whiskers")]))[1] == Status.INVALID
+    assert not server.requests
