@@ -44,6 +44,8 @@ BUILT_IN = {
     "gui_action": "mmrl.rewards.rules.gui:GUIAction",
     "tool_call_match": "mmrl.rewards.rules.tool_call_match:ToolCallMatch",
     "point_in_box": "mmrl.rewards.rules.gui:PointInBox",
+    "meta_actions": "mmrl.rewards.rules.meta_actions:MetaActions",
+    "agent_plan": "mmrl.rewards.rules.agent_plan:AgentPlan",
     # answers with a value
     "multiple_choice": "mmrl.rewards.rules.multiple_choice:MultipleChoice",
     "maths": "mmrl.rewards.rules.maths:Maths",
@@ -61,6 +63,7 @@ BUILT_IN = {
     "bleu": "mmrl.rewards.rules.text_similarity:BLEU",
     "bmas": "mmrl.rewards.rules.text_similarity:BMAS",
     "teds": "mmrl.rewards.rules.teds:TEDS",
+    "rendered_cw_ssim": "mmrl.rewards.images.cw_ssim:RenderedSimilarity",
     "format": "mmrl.rewards.rules.formats:Format",
     "length": "mmrl.rewards.rules.lengths:Length",
     "cosine_length": "mmrl.rewards.rules.lengths:CosineLength",
@@ -71,6 +74,9 @@ BUILT_IN = {
     "repetition": "mmrl.rewards.rules.lengths:Repetition",
     "thinking_mode": "mmrl.rewards.rules.thinking_modes:ThinkingMode",
     "thinks": "mmrl.rewards.rules.thinking_modes:Thinks",
+    "path_coverage": "mmrl.rewards.rules.path_coverage:PathCoverage",
+    "legible_text": "mmrl.rewards.rules.legible_text:LegibleText",
+    "hallucinated_text": "mmrl.rewards.rules.legible_text:HallucinatedText",
     # episodes of an environment
     "outcome": "mmrl.rewards.rules.outcome:EpisodeOutcome",
     "tool_calls": "mmrl.rewards.rules.outcome:ToolCalls",
