@@ -3,6 +3,7 @@ held above a threshold while another rises."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -75,6 +76,31 @@ def channel_advantages(
         advantages = estimate(compared, group_index)
         total = total + weight * advantages.where(part & enough & value.isfinite(), 0.0)
     return total
+
+
+def learned_weight(
+    weight: float,
+    primary: Sequence[Tensor],  # the gradient of what counts, by parameter, after an update
+    part: Sequence[Tensor],  # the gradient of a heuristic reward that the update contained, times `weight`
+    rate: float,
+    most: float,
+) -> float:
+    """The weight of a heuristic reward after a step of the outer problem, within [0, most] (BARFI, arXiv:2310.19007).
+
+    The update theta' = theta + lr * (g_primary + weight * g_part) changes what counts by lr times the inner product
+    of g_primary(theta') and g_part(theta) for each unit of the weight: the derivative of the outer objective through
+    one step, without the Hessian of further ones. The step is `rate` times the cosine of the two, so that it does not
+    depend on their scale; 0 where one of them is 0.
+
+    >>> learned_weight(0.5, [torch.tensor([1.0, 0.0])], [torch.tensor([-2.0, 0.0])], rate=0.25, most=1.0)
+    0.25
+    """
+    if len(primary) != len(part) or weight < 0 or rate < 0 or most <= 0:
+        raise ValueError(f"expected gradients of the same parameters, and {weight=}, {rate=} >= 0 and {most=} > 0")
+    inner = sum(float((a.double() * b.double()).sum()) for a, b in zip(primary, part, strict=True))
+    norms = [math.sqrt(sum(float(each.double().square().sum()) for each in both)) for both in (primary, part)]
+    cosine = inner / (norms[0] * norms[1]) if all(norms) else 0.0
+    return min(most, max(0.0, weight + rate * cosine))
 
 
 def lagrangian_advantages(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from mmrl.build.equal_calls import unequal_calls
 from mmrl.build.policies import policy_class
@@ -41,6 +41,7 @@ from mmrl.rewards.core.reward_io import Scope
 from mmrl.seeds import fold_in
 from mmrl.training.experience import ExperienceSource
 from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_compatible, uses_velocity_loss
+from mmrl.training.objectives.reward_blend import BlendedRewards
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, DifficultyWeighting, build_history
 from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation
 from mmrl.training.rollouts.collect import FixedGroupSampler, GroupSampler
@@ -82,6 +83,16 @@ def build_objective(
     return objective_class(algorithm, policy.capabilities).build(algorithm, inputs)
 
 
+def with_learned_weights(objective: Objective, algorithm: AlgorithmConfig, policy: Any) -> Objective:
+    """Return the objective, or where the weights of channels are learnt, one that tells their gradients apart."""
+    return BlendedRewards(objective, policy, algorithm.advantage.channels) if _learns_weights(algorithm) else objective
+
+
+def _learns_weights(algorithm: AlgorithmConfig) -> TypeGuard[PolicyGradientConfig]:
+    advantage = getattr(algorithm, "advantage", None)
+    return isinstance(advantage, AdvantageConfig) and any(channel.learn for channel in advantage.channels)
+
+
 def check(config: TrainConfig) -> None:
     """Check a whole configuration; no model is loaded.
 
@@ -99,6 +110,7 @@ def check(config: TrainConfig) -> None:
         *validation_errors(config, policy.capabilities),
         *_flat_reward_errors(config),
         *_cascaded_reward_errors(config),
+        *_learned_weight_errors(config),
         *(
             _stateful_reward_errors(config, "another thread samples with run.overlap: take lag 0")
             if config.run.overlap.is_on
@@ -118,6 +130,8 @@ def check_processes(config: TrainConfig, count: int) -> None:
     errors = list(_stateful_reward_errors(config, "each process would have another one: train with one process"))
     if config.run.place == "strict":
         errors += unequal_calls(config, count)
+    if _learns_weights(config.algorithm):
+        errors.append(f"algorithm.advantage.channels: weights are learnt in one process, and there are {count}")
     if config.run.overlap.stream:
         errors.append(f"run.overlap.stream: it trains with one process, and there are {count}: leave it out")
     if config.run.overlap.is_on and config.run.place not in ("auto", "replicas"):
@@ -151,6 +165,15 @@ def _cascaded_reward_errors(config: TrainConfig) -> Iterator[str]:
                 f"rewards.{i}.after: answers that are stopped get the worst value of {reward.name}, which has none: "
                 "leave it out, or choose a reward with a range"
             )
+
+
+def _learned_weight_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield a message if weights of channels are learnt by an algorithm whose gradient is not linear in advantages."""
+    if _learns_weights(config.algorithm) and not isinstance(config.algorithm, PolicyGradientConfig):
+        yield (
+            f"algorithm.advantage.channels: learn adds up gradients of channels, which {config.algorithm.name} does "
+            "not: choose grpo"
+        )
 
 
 def _drift_bound(config: TrainConfig) -> float | None:
@@ -233,6 +256,7 @@ def _stage(
     models: NamedModels | None = None,
 ) -> TrainingSetup:
     objective = build_objective(algorithm, policy, config.sampling, rewards, models)
+    objective = with_learned_weights(objective, algorithm, policy)
     data, seed = config.data, config.seed
     offline = 0 if config.pretraining is None else config.pretraining.iterations
     online_iterations = config.training.iterations - offline if algorithm.experience == "rollouts" else None

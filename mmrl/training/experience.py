@@ -20,6 +20,7 @@ class MicroBatch:
     advantages: Tensor  # [B] of whole trajectories; 0 where unscored
     scored: Tensor  # [B] bool; False = the reward is unknown, or the row was not selected: leave it out of the loss
     step_advantages: Tensor  # [B, T] of single decisions: `advantages`, broadcast, unless an algorithm tells them apart
+    parts: Tensor | None = None  # [C, B] the advantages of each channel by itself, if weights of channels are learnt
     sampled: bool = False  # the policy or its engine drew these rows, so that an importance correction applies
     totals: Tensor | None = None  # [B] total rewards, NaN where unscored; None: the rows were not scored
     term: int | None = None  # of a mix, the one term that learns from it; None: all terms that learn from rollouts

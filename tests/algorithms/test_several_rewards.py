@@ -13,6 +13,7 @@ from mmrl.algorithms import (
     dual_ascent,
     grpo_advantages,
     lagrangian_advantages,
+    learned_weight,
     pareto_advantages,
 )
 from mmrl.rewards.core.reward_aggregation import pareto_rank
@@ -140,3 +141,16 @@ def test_economy_never_tells_wrong_answers_apart_and_sums_to_zero(rows):
 def test_channels_of_unequal_number_are_refused():
     with pytest.raises(ValueError, match="as many values, masks and weights"):
         channel_advantages([RIGHT], [EVERY, EVERY], [1.0], TWO_GROUPS, dr_grpo_advantages)
+
+
+def test_a_learned_weight_moves_by_the_cosine_within_its_bounds():
+    ahead, aside = [torch.tensor([3.0, 0.0]), torch.tensor([4.0])], [torch.tensor([0.0, 7.0]), torch.tensor([0.0])]
+    assert learned_weight(0.5, ahead, [10 * each for each in ahead], 0.25, 2.0) == pytest.approx(0.75)
+    assert learned_weight(0.5, ahead, [-each for each in ahead], 0.25, 2.0) == pytest.approx(0.25)
+    assert learned_weight(0.5, ahead, [torch.tensor([1.0, 0.0]), torch.tensor([0.0])], 0.5, 2.0) == pytest.approx(0.8)
+    assert learned_weight(0.5, ahead, aside, 0.25, 2.0) == 0.5
+    assert learned_weight(0.5, ahead, [0 * each for each in ahead], 0.25, 2.0) == 0.5
+    assert learned_weight(0.1, ahead, [-each for each in ahead], 0.25, 2.0) == 0
+    assert learned_weight(1.9, ahead, ahead, 0.25, 2.0) == 2
+    with pytest.raises(ValueError, match="the same parameters"):
+        learned_weight(0.5, ahead, ahead[:1], 0.25, 2.0)

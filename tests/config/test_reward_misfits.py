@@ -18,6 +18,7 @@ data: {path: "shapeworld:train"}
 CONSTRAINT = "rewards.1.at_least=0.8"
 CHANNELS = "algorithm.advantage.channels=[{rewards: [a]}, {rewards: [b], among: {a: 1.0}, weight: 0.3}]"
 CASCADE = "rewards.1.after={a: 0.5}"
+LEARNT = "algorithm.advantage.channels=[{rewards: [a]}, {rewards: [b], learn: {rate: 0.5}}]"
 CONDITION = "rewards.1.counts_if={reward: a, at_least: 1.0}"
 
 
@@ -39,6 +40,7 @@ def refused(*overrides: str) -> list[str]:
         [CONSTRAINT, "algorithm.name=gdpo", "rewards.2={name: c}"],
         [CHANNELS],
         [CHANNELS, "rewards.2={name: c, weight: 0}"],
+        [LEARNT],
         [CHANNELS, "algorithm.advantage.name=rloo", "rewards.1.weight=-2"],
         [CONDITION],
         [CASCADE],
@@ -101,6 +103,10 @@ def test_valid_reward_settings_are_accepted(overrides):
         ([CHANNELS, "data.group_sampling={name: dynamic}"], "but algorithm.advantage.channels compares their parts"),
         ([CHANNELS, "scoring.renormalise=true"], "channels takes the rewards one by one"),
         ([CHANNELS, "algorithm.advantage.turns={}"], "each turn has its own advantage"),
+        ([LEARNT.replace("[a]}", "[a], learn: {}}")], "for the good of the channels without learn, and there is none"),
+        ([LEARNT, "data.replay={name: selective}"], "data.replay: algorithm.advantage.channels with learn compares"),
+        ([LEARNT, "algorithm.kl={coef: 0.1}"], "algorithm.kl.coef: algorithm.advantage.channels with learn compares"),
+        ([LEARNT, "training.epochs=2"], "training.updates: algorithm.advantage.channels with learn compares"),
         ([CONDITION, CONSTRAINT], "rewards.1.counts_if: b has at_least"),
         ([CONDITION, "rewards.1.weight=0"], "rewards.1.counts_if: b has the weight 0"),
         ([CONDITION, "algorithm.name=gdpo"], "rewards: counts_if decides on a part of the total, which gdpo does not"),

@@ -84,6 +84,16 @@ class TurnCreditConfig(Section):
         return self
 
 
+class LearnedWeightConfig(Section):
+    """The weight of a channel as an outer gradient moves it: up where the channel helps the others, down where not."""
+
+    rate: NonNegativeFloat = 0.5
+    """The step of the outer problem. After an iteration the weight grows by rate times the cosine between the
+    gradient of the channels without `learn` now and the channel's gradient of the iteration before. 0: it stays."""
+    most: PositiveFloat = 2.0
+    """The largest weight; the smallest is 0."""
+
+
 class ChannelConfig(Section):
     """A part of the advantage that is normalised by itself."""
 
@@ -94,6 +104,9 @@ class ChannelConfig(Section):
     no advantage from this channel. Empty: all answers are compared."""
     weight: PositiveFloat = 1.0
     """The factor on the channel's advantage, which is added to those of the others."""
+    learn: LearnedWeightConfig | None = None
+    """Set: `weight` is where the factor begins, and it is learnt, so that a heuristic reward that misleads loses its
+    say (BARFI). Each channel then costs a backward pass."""
 
 
 class TrustConfig(Section):
@@ -227,6 +240,25 @@ class AdvantageConfig(ComponentSection):
             yield f"data.group_sampling: dynamic drops groups whose totals are equal, but {key} compares their parts"
         if config.scoring.renormalise:
             yield f"scoring.renormalise: {key} takes the rewards one by one, so there is no sum to scale: leave it out"
+        if any(channel.learn for channel in self.channels):
+            yield from self._learned_weight_errors(config)
+
+    def _learned_weight_errors(self, config: TrainConfig) -> Iterator[str]:
+        key, data, training = "algorithm.advantage.channels", config.data, config.training
+        if all(channel.learn for channel in self.channels):
+            yield f"{key}: weights are learnt for the good of the channels without learn, and there is none"
+        changed = {
+            "data.replay": data.replay is not None,
+            "data.demonstrations": data.demonstrations is not None,
+            "data.weighting": data.weighting is not None,
+            "data.starts": data.starts is not None,
+            "data.group_sampling": data.group_sampling.name != "fixed",
+            "run.overlap": config.run.overlap.is_on,
+            "algorithm.kl.coef": bool(getattr(getattr(config.algorithm, "kl", None), "coef", 0)),
+            "training.updates": training.updates * training.epochs != 1,
+        }
+        for name in (name for name, is_set in changed.items() if is_set):
+            yield f"{name}: {key} with learn compares gradients of plain rollouts, one update for each: leave it out"
 
     def _several_rewards_errors(self, config: TrainConfig) -> Iterator[str]:
         name = self.name

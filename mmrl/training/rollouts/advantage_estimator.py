@@ -64,6 +64,17 @@ class AdvantageEstimator:
             result = result * trust_factors(config.trust, output)
         return result
 
+    def parts(self, output: RewardOutput, group_index: Tensor) -> Tensor | None:
+        """Return [C, B] the advantages of each channel by itself; None unless the weight of one is learnt."""
+        config = self.config
+        if not isinstance(config, AdvantageConfig) or not any(channel.learn for channel in config.channels):
+            return None
+        alone = [
+            config.model_copy(update={"channels": (each.model_copy(update={"weight": 1.0}),)})
+            for each in config.channels
+        ]
+        return torch.stack([self.limited(self._of_channels(each, output, group_index.cpu())) for each in alone])
+
     def _of_channels(self, config: AdvantageConfig, output: RewardOutput, group_index: Tensor) -> Tensor:
         values, taking_part = [], []
         for channel in config.channels:

@@ -264,6 +264,7 @@ class OnlineRollouts:
         `advantages` are [R]; `branches` are [R, T] and `turns` [R, K], or None for advantages of whole trajectories.
         """
         scored, sizes = collected.scored, collected.scored.sizes
+        apart = self.advantage_estimator.parts(scored.output, collected.groups)
         valid = scored.total.isfinite() & collected.trained
         batches = []
         parts = zip(
@@ -272,15 +273,17 @@ class OnlineRollouts:
             *(each.split(sizes) for each in (advantages, valid, collected.trained, scored.total)),
             [None] * len(sizes) if branches is None else branches.split(sizes),
             [None] * len(sizes) if turns is None else turns.split(sizes),
+            [None] * len(sizes) if apart is None else apart.split(sizes, dim=1),
             strict=True,
         )
-        for rollout, origin, own, known, trained, totals, branched, by_turn in parts:
+        for rollout, origin, own, known, trained, totals, branched, by_turn, channels in parts:
             if not trained.any():
                 continue
             if self._selects_rows and not trained.all():
                 rows = trained.nonzero()[:, 0]
                 rollout, own, known, totals = rollout.select(rows.tolist()), own[rows], known[rows], totals[rows]
                 by_turn = None if by_turn is None else by_turn[rows]
+                channels = None if channels is None else channels[:, rows]
             mask = rollout.mask
             steps = self.advantage_estimator.decisions(own, mask) if branched is None else branched.to(mask.device)
             if by_turn is not None:
@@ -288,7 +291,7 @@ class OnlineRollouts:
             demonstrated = origin is Origin.DEMONSTRATION and self.demonstrations is not None
             if demonstrated and self.demonstrations is not None:
                 steps = steps * self.demonstrations.scale(rollout)
-            batches.append(MicroBatch(rollout, own, known, steps, sampled=not demonstrated, totals=totals))
+            batches.append(MicroBatch(rollout, own, known, steps, channels, sampled=not demonstrated, totals=totals))
         return batches
 
     def _replay_reader(self) -> ReplayReader:
