@@ -28,6 +28,7 @@ from mmrl_shapeworld.worlds import (
     page_splits,
     room_splits,
     stream_splits,
+    taught_worlds,
     world_splits,
     zoom_splits,
 )
@@ -43,6 +44,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (page_splits.NAMES, page_splits.samples),
     (room_splits.NAMES, room_splits.samples),
     (stream_splits.NAMES, stream_splits.samples),
+    (taught_worlds.NAMES, taught_worlds.samples),
     (preferences.NAMES, preferences.samples),
     (tuple(task_splits.SPLITS), task_splits.samples),
     (calculation_splits.NAMES, calculation_splits.samples),

@@ -2,11 +2,12 @@
 
 `sums-few` is the beginning of `sums-train`, for runs that see each prompt many times. In `sums-mostly-hard`, four of
 five prompts have 14 to 20 operands, and the models before training almost never answer them. `sums-hard`,
-`sums-hard-development` and `sums-hard-validation` have the largest three numbers of operands of `sums-train` alone. In
-`sums-halves`, `sums-halves-development` and `sums-halves-validation`, two operands are as likely as the largest two
-numbers of them together, before prompts that come twice are left out. In `sums-reflections`, demonstrations are
-episodes of two turns for the environment `attempts`. In `sums-announced`, every second prompt begins with a budget of
-tokens, as in `36;3+5*7=`, and its demonstration is the careless writer's fullest trace within it.
+`sums-hard-development` and `sums-hard-validation` have the largest three numbers of operands of `sums-train` alone.
+`sums-short` has the smallest two, for runs that are tested on more steps than they were trained on. In `sums-halves`,
+`sums-halves-development` and `sums-halves-validation`, two operands are as likely as the largest two numbers of them
+together, before prompts that come twice are left out. In `sums-reflections`, demonstrations are episodes of two turns
+for the environment `attempts`. In `sums-announced`, every second prompt begins with a budget of tokens, as in
+`36;3+5*7=`, and its demonstration is the careless writer's fullest trace within it.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
@@ -34,16 +35,17 @@ MORE = {
     "hard": ("train", 76, FEW),
     "hard-development": ("development", 77, 512),
     "hard-validation": ("validation", 78, 512),
+    "short": ("train", 83, FEW),
     "halves": ("train", 79, FEW),
     "halves-development": ("development", 80, 512),
     "halves-validation": ("validation", 81, 512),
 }
-"""The purpose, seed and size of the splits of hard prompts and of two halves."""
+"""The purpose, seed and size of the splits of hard prompts, of short ones and of two halves."""
 REFLECTIONS_SEED = 76
 """In `-reflections`, the prompts of training have a careless first answer and a teacher's right second one."""
 BUDGETS, BUDGETS_SEED = (4, 10, 20, 36), 82
 """In `-announced`, the budgets of every second prompt of training, and the seed of its traces."""
-TRAINING = ("train", "few", "mostly-hard", "hard", "halves", "reflections", "announced")
+TRAINING = ("train", "few", "mostly-hard", "hard", "short", "halves", "reflections", "announced")
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in dict.fromkeys((*PARTS, *MORE, *TRAINING)))
 
 
@@ -85,6 +87,8 @@ def _lengths(family: Family, part: str) -> Sequence[int]:
         return family.longer
     if part.startswith("hard"):
         return family.operands[-3:]
+    if part == "short":
+        return family.operands[:2]
     if part.startswith("halves"):
         return (*[family.operands[0]] * 2, *family.operands[-2:])
     return family.operands
@@ -122,8 +126,9 @@ def samples(split: str) -> list[Sample]:
     """Return a split as data: the answer as a number, and the number of operands as `source`.
 
     Training data have the verbose trace without errors as `demonstration`; `metadata` has it as `chain` in all splits,
-    its steps as `points`, and its first words, up to the first value, as `opening`. Its `stage` is the number of
-    operands, for `data.prompts: {name: staged}`: easy ones first.
+    its steps as `points`, its first words, up to the first value, as `opening`, and as `path` the first number and the
+    value after each step: the entities that a calculation leads over, if its steps are taken for relations. Its `stage`
+    is the number of operands, for `data.prompts: {name: staged}`: easy ones first.
 
     Raises:
         KeyError: there is no such split.
@@ -143,6 +148,7 @@ def samples(split: str) -> list[Sample]:
                 "chain": right_trace(calculation),
                 "points": steps_of(calculation),
                 "opening": f"<think>{steps_of(calculation)[0].partition('=')[0]}=",
+                "path": [str(value) for value in (calculation.first, *calculation.values)],
             },
         )
         for number, calculation in enumerate(calculations(split))

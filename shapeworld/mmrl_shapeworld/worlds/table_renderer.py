@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from PIL import Image
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.parsing.tables import ParsedTable, parse_table
-from mmrl_shapeworld.vqa.canvas import INK, LINE, PIXELS, Picture, blank
+from mmrl_shapeworld.vqa.canvas import INK, LINE, PIXELS, Picture, blank, colours_of
 from mmrl_shapeworld.vqa.glyphs import HEIGHT, LETTERS, WIDTH, written
 from mmrl_shapeworld.vqa.questions import Box, Region
 from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS
@@ -127,6 +128,15 @@ def render_answer(text: str) -> Picture:
         return draw_table(cells)[0]
     except ValueError as err:
         raise InvalidAnswer(str(err)) from None
+
+
+def render_image(text: str) -> Image.Image:
+    """Return `render_answer(text)` in colours.
+
+    Raises:
+        InvalidAnswer: There is no table, or one that cannot be drawn.
+    """
+    return Image.fromarray(colours_of(render_answer(text)))
 
 
 def drawable_cells(table: ParsedTable) -> list[list[Cell]]:
