@@ -44,6 +44,7 @@ TOOLS: Registry[Any] = Registry(
         "open_page": "mmrl.environments.tools.page_index:OpenPage",
         "read_text": "mmrl.environments.tools.read_text:ReadText",
         "search": "mmrl.environments.tools.local_search:LocalSearch",
+        "search_picture": "mmrl.environments.tools.picture_search:PictureSearch",
     },
 )
 _registered: dict[str, dict[str, Callable[..., Any]]] = {ENVIRONMENTS.group: {}, TOOLS.group: {}}

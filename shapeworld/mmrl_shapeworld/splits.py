@@ -23,10 +23,12 @@ from mmrl_shapeworld.reasoning import (
 )
 from mmrl_shapeworld.vqa import question_splits
 from mmrl_shapeworld.worlds import (
+    badge_pages,
     button_splits,
     button_traces,
     page_splits,
     room_splits,
+    small_things,
     stream_splits,
     taught_worlds,
     world_splits,
@@ -41,6 +43,8 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     ((*button_splits.NAMES, *button_splits.SHORT), button_splits.samples),
     (button_traces.NAMES, button_traces.samples),
     (zoom_splits.NAMES, zoom_splits.samples),
+    (badge_pages.NAMES, badge_pages.samples),
+    (small_things.NAMES, small_things.samples),
     (page_splits.NAMES, page_splits.samples),
     (room_splits.NAMES, room_splits.samples),
     (stream_splits.NAMES, stream_splits.samples),

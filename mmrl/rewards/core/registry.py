@@ -38,6 +38,7 @@ BUILT_IN = {
     "dynamic_iou": "mmrl.rewards.rules.scheduled_detection:DynamicIoU",
     "reachable_iou": "mmrl.rewards.rules.scheduled_detection:ReachableIoU",
     "vision_r1": "mmrl.rewards.rules.scheduled_detection:VisionR1",
+    "region_proposals": "mmrl.rewards.rules.region_proposals:RegionProposals",
     # moments, clicks, calls
     "temporal_iou": "mmrl.rewards.rules.moments:TemporalIoU",
     "tube_iou": "mmrl.rewards.rules.moments:TubeIoU",

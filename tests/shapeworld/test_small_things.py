@@ -1,0 +1,82 @@
+"""Pages with clusters of small things, and regions that follow no picture."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.rules.region_proposals import RegionProposals
+from mmrl_shapeworld.splits import samples
+from mmrl_shapeworld.vqa.canvas import PIXELS
+from mmrl_shapeworld.vqa.questions import box_answer
+from mmrl_shapeworld.worlds.small_things import CLUSTERS, NAMES, REGION, SIZES, FixedRegions
+
+SAMPLES = samples("small-validation")
+ZOOM = PIXELS / REGION
+
+
+def scored(reward, sample, text=""):
+    references = {"answer": sample.answer, **sample.metadata}
+    output = reward.score([RewardInput(sample.id, sample.id, sample.prompt, text=text, references=references)])
+    return {name: float(values[0]) for name, values in output.values.items()}
+
+
+def clusters(sample):
+    """Return a region around each cluster: boxes that are near one another, joined greedily."""
+    groups: list[list[list[int]]] = []
+    for box in (each["box"] for each in sample.answer):
+        for group in groups:
+            joined = [*group, box]
+            sides = [max(b[k + 2] for b in joined) - min(b[k] for b in joined) for k in (0, 1)]
+            if max(sides) <= REGION:
+                group.append(box)
+                break
+        else:
+            groups.append([box])
+    groups.sort(key=len, reverse=True)
+    return [
+        [f(b[k] for b in group) for f, k in ((min, 0), (min, 1), (max, 2), (max, 3))] for group in groups[:CLUSTERS]
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_splits_have_their_sizes_and_share_no_page(name):
+    found = samples(name)
+    assert len(found) == SIZES[name.rpartition("-")[2]]
+    others = {sample.images for other in NAMES if other != name for sample in samples(other)}
+    assert not others & {sample.images for sample in found}
+    assert {len(sample.answer) for sample in found} == {6, 7, 8, 9}
+
+
+def test_three_regions_can_show_nearly_all_things_and_boxes_of_single_things_cannot():
+    reward = RegionProposals(zoom=ZOOM)
+    around = [
+        scored(reward, s, json.dumps([{"bbox_2d": [int(e) for e in box]} for box in clusters(s)]))["recall"]
+        for s in SAMPLES[:64]
+    ]
+    alone = [
+        scored(reward, s, json.dumps([{"bbox_2d": each["box"]} for each in s.answer]))["recall"] for s in SAMPLES[:64]
+    ]
+    assert np.mean(around) > 0.9 and np.mean(alone) < 0.45
+    assert scored(reward, SAMPLES[0], box_answer((0, 0, PIXELS, PIXELS)))["recall"] == 0.0
+
+
+def test_fixed_regions_follow_no_text():
+    for kind in ("grid", "random"):
+        reward = FixedRegions(kind)
+        first = scored(reward, SAMPLES[0], "")
+        assert first == scored(reward, SAMPLES[0], box_answer((1, 1, 9, 9)))
+        mean = np.mean([scored(reward, sample)["recall"] for sample in SAMPLES[:64]])
+        assert 0.15 < mean < 0.4
+    assert scored(FixedRegions("grid"), SAMPLES[0])["valid"] == pytest.approx(1.0)
+    with pytest.raises(RewardError, match="grid or random"):
+        FixedRegions("best")
+
+
+def test_unknown_splits_are_named():
+    with pytest.raises(KeyError, match="small-ood"):
+        samples("small-ood")
