@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -15,11 +17,12 @@ from mmrl.data.media.budget import MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.environments.tool import CallRejected
-from mmrl.errors import DataError
+from mmrl.errors import ConfigError, DataError
 from mmrl.policy import RolloutRequest
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.reasoning import reasoner_model
 from mmrl_shapeworld.reasoning.calculation_calls import (
+    GARBLED_LENGTH,
     CalculationCalls,
     calculation_of,
     calculations,
@@ -58,6 +61,31 @@ def test_a_repeated_call_is_redundant_and_one_that_is_too_long_is_not_carried_ou
 @pytest.mark.parametrize("answer, right", [("0", True), (" 0\n", True), ("0 or 4", False), ("", False), ("10", False)])
 def test_the_answer_is_one_digit_alone(answer, right):
     assert played(answer)[1]["success"] is right
+
+
+def test_an_answer_that_is_no_digit_is_counted_as_none():
+    def infos(*turns):
+        episode = CalculationCalls().begin(LONG, READER)
+        return [episode.step(turn).info for turn in turns]
+
+    assert infos(call_of_text("3+5*7-2"), "0 or 4")[1]["no_answer"] == 1.0
+    assert "no_answer" not in infos(" 7\n")[0] and infos(None) == [{"calls": 0.0}]
+
+
+def test_a_share_of_the_results_is_garbled_and_calls_that_are_repeated_may_succeed():
+    def seen(garbled, id="a"):
+        episode = CalculationCalls(garbled=garbled).begin(replace(LONG, id=id), READER)
+        return [episode.step(call_of_text("3+5*7-2")).observation.text for _ in range(4)]
+
+    right = "<tool_response>\n4\n</tool_response>"
+    assert seen(0.0) == [right] * 4 and right not in seen(1.0)
+    assert seen(0.5) == seen(0.5)
+    texts = [text for number in range(50) for text in seen(0.5, str(number))]
+    assert 0.4 < np.mean([text == right for text in texts]) < 0.6
+    assert any(right in each and set(each) != {right} for each in (seen(0.5, str(number)) for number in range(5)))
+    assert {len(text) for text in texts} == {len(right), len(right) + GARBLED_LENGTH - 1}
+    with pytest.raises(ConfigError, match="garbled is 2"):
+        CalculationCalls(garbled=2)
 
 
 @pytest.mark.parametrize("text", ["", "3+", "3+0", "33+5", "3/5", "3+5 ", "__import__('os')"])

@@ -16,7 +16,9 @@ as `demonstration`.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
@@ -28,16 +30,19 @@ from mmrl.environments import Observation, Step
 from mmrl.environments.call_formats import call_format
 from mmrl.environments.tool import CallRejected, Tool, ToolArguments, ToolContext, TypedTool
 from mmrl.environments.tool_environment import ToolEnvironment, ToolEpisode
-from mmrl.errors import DataError
+from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, part_of, sample_calculation
 
 SHORT, LONG = range(2, 3), range(5, 8)
 """The numbers of operands of the two halves."""
 MOST_OPERANDS = 4
 """The largest number of operands of a call."""
+SYMBOLS, GARBLED_LENGTH = "#$%&@^~|?!", 8
+"""The symbols of a garbled result, and how many it has."""
 PARTS = {"train": (97, 2048), "development": (98, 512), "validation": (99, 512)}
 """Seed and size of each split. Settings are chosen on development; validation is for results."""
 NAMES = tuple(f"calls-{part}" for part in PARTS)
+_DIGIT = re.compile(r"[0-9]")
 _TEXT = re.compile(r"([0-9])((?:[-+*][1-9])*)")
 
 
@@ -69,30 +74,49 @@ class CalculationCalls:
     instructions = ""  # the model has learned what the tool is
     deadline_s: float | None = None  # calls have deadlines
 
-    def __init__(self, max_turns: int = 5) -> None:
+    def __init__(self, max_turns: int = 5, garbled: float = 0.0) -> None:
         """
         Args:
             max_turns: actions of an episode, the answer included.
+            garbled: the share of observations whose text is replaced by symbols that the model has never read. It
+                depends on the sample, the turn and its text, so the same call may succeed when it is repeated.
+
+        Raises:
+            ConfigError: `garbled` is not in [0, 1].
         """
-        self.max_turns = max_turns
+        if not 0 <= garbled <= 1:
+            raise ConfigError(f"{self.name}: garbled is {garbled}; it is a share, from 0 to 1")
+        self.max_turns, self.garbled = max_turns, garbled
         self._tools = ToolEnvironment([cast(Tool, Evaluate())], max_turns=max_turns)
 
     def begin(self, sample: Sample, reader: MediaReader) -> CalculationEpisode:
         """Begin with the calculation, which is the prompt."""
         if not isinstance(sample.answer, int):
             raise DataError(f"sample {sample.id!r}: answer: no whole number: take shapeworld:calls-train")
-        return CalculationEpisode(self._tools.begin(sample, reader), sample.answer)
+        return CalculationEpisode(self._tools.begin(sample, reader), sample.answer, sample.id, self.garbled)
 
 
 class CalculationEpisode:
     """The turns of one row."""
 
-    def __init__(self, episode: ToolEpisode, answer: int) -> None:
+    def __init__(self, episode: ToolEpisode, answer: int, id: str = "", garbled: float = 0.0) -> None:
         self._episode, self._answer = episode, answer
+        self._id, self._garbled = id, garbled
+        self._turn = 0
 
     def step(self, action: str | None) -> Step:
-        """Carry out the calls of a turn, or take it as the answer."""
-        return self._episode.step(action)
+        """Carry out the calls of a turn, or take it as the answer; `no_answer` counts one that is no digit."""
+        step = self._episode.step(action)
+        self._turn += 1
+        if step.observation is not None and self._garbled:
+            rng = np.random.default_rng(zlib.crc32(f"{self._id} {self._turn} {action}".encode()))
+            if rng.random() < self._garbled:
+                symbols = "".join(rng.choice(list(SYMBOLS), GARBLED_LENGTH))
+                step = replace(step, observation=Observation(call_format("hermes").result(symbols)))
+        answer = self._episode.outcome()["answer"]
+        if answer is None or _DIGIT.fullmatch(answer.strip()):
+            return step
+        return replace(step, info={**step.info, "no_answer": 1.0})
 
     def outcome(self) -> Mapping[str, Any]:
         """Return the outcome of an episode with tools, and `success`: whether the answer is the right digit alone."""

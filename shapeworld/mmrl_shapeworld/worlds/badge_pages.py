@@ -30,7 +30,7 @@ from mmrl_shapeworld.worlds.zoom_pages import FRAME, LARGEST, PAGE, SMALLEST
 SIZES = {"train": 1200, "development": 256, "validation": 512}
 """Pages of each split. Settings are chosen on `development`; `validation` is for results."""
 NAMES = tuple(f"badges-{part}" for part in SIZES)
-PATTERNS = 24
+PATTERNS = 12
 """Patterns of dots; each occurs in every colour."""
 CELLS = 5
 """Dots across and down a pattern, which is symmetric from left to right."""
@@ -41,7 +41,7 @@ SINGLE_SIDES = (176, 208)
 CUT = 36
 """Pixels of the part of a record around its letter, which is enlarged to 56."""
 _SEED = 101
-_APART = 7
+_APART = 9
 """The smallest number of dots in which two patterns differ."""
 Pattern = tuple[int, ...]
 """CELLS × CELLS dots, 0 or 1, row by row."""

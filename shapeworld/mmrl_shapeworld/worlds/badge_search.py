@@ -30,14 +30,14 @@ from mmrl_shapeworld.vqa.canvas import PALETTE
 from mmrl_shapeworld.worlds.badge_pages import BADGES, BadgePage, badge_picture, record_picture
 from mmrl_shapeworld.worlds.zoom_environment import INSTRUCTIONS, MAX_CHARACTERS
 
-SIDE = 14
+SIDE = 8
 """Width and height at which pictures are compared, in pixels."""
 INDEXED = 72
 """Width and height of the badges in the index, in pixels."""
 
 
 def pixel_vectors(pictures: Sequence[Image.Image]) -> NDArray[np.float32]:
-    """Return unit vectors [B, 588]: pictures at 14×14 pixels, less the mean of each channel."""
+    """Return unit vectors [B, 192]: pictures at 8×8 pixels, less the mean of each channel."""
     small = [
         np.asarray(each.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) for each in pictures
     ]
