@@ -77,6 +77,25 @@ def turn_groups(
     return dense[:, None] * turns + torch.arange(turns, device=group_index.device)
 
 
+def kind_groups(
+    group_index: Tensor,  # [B] int64
+    kinds: Tensor,  # [B, K] float; what the turns of a group are told apart by
+) -> Tensor:  # [B, K] int64
+    """Return a group for each turn: rows of one group are compared at turns of one kind, at any place.
+
+    >>> kind_groups(torch.tensor([4, 4, 9]), torch.tensor([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]))
+    tensor([[0, 1],
+            [1, 1],
+            [3, 2]])
+    """
+    sizes = check_shapes("B K", kinds=kinds)
+    check_shapes("B", {"B": sizes["B"]}, group_index=group_index)
+    dense: Tensor = torch.unique(group_index, return_inverse=True)[1]
+    known, numbers = torch.unique(kinds, return_inverse=True)
+    found: Tensor = dense[:, None] * len(known) + numbers
+    return found
+
+
 def potential_rewards(
     potentials: Tensor,  # [B, K] float; of the state before each turn
     present: Tensor,  # [B, K] bool

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.turn_credit import at_last_turn, potential_rewards, turn_groups, turn_returns
+from mmrl.algorithms.turn_credit import at_last_turn, kind_groups, potential_rewards, turn_groups, turn_returns
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.errors import RunError
 from mmrl.policy import EpisodeRecord, Rollout
@@ -67,6 +67,26 @@ def named_rewards(rollouts: Sequence[Rollout], name: str, key: str) -> Tensor:  
     return turn_rewards(rollouts, {name: 1.0})[0]
 
 
+def measured_values(rollouts: Sequence[Rollout], name: str) -> Tensor:  # [R, K] float32; 0 where there is none
+    """Return what the environment measured of each turn, by name.
+
+    Raises:
+        RunError: it measures no such value.
+    """
+    episodes = _episodes(rollouts)
+    known = {each for episode in episodes if episode is not None for info in episode.info for each in info}
+    if name not in known:
+        raise RunError(
+            f"algorithm.advantage.turns.compared_by: the environment measures no {name!r} of a turn: it measures "
+            f"{', '.join(sorted(known)) or 'nothing'}"
+        )
+    values = torch.zeros(len(episodes), max((1 if each is None else len(each.texts) for each in episodes), default=1))
+    for row, episode in enumerate(episodes):
+        for turn, info in enumerate(() if episode is None else episode.info):
+            values[row, turn] = info.get(name, 0.0)
+    return values
+
+
 def turn_advantages(
     config: AdvantageConfig,
     advantages: Tensor,  # [R] of the outcome
@@ -74,11 +94,11 @@ def turn_advantages(
     group_index: Tensor,  # [R]
     rollouts: Sequence[Rollout],  # of R rows in all
 ) -> Tensor:  # [R, K]; 0 where unscored
-    """Return the advantage of each turn: returns compared over the rows of a group at one and the same turn.
+    """Return the advantage of each turn: returns compared over the rows of a group at one turn, or at turns of a kind.
 
     Raises:
         ValueError: `config` has no settings for turns.
-        RunError: the environment does not give a turn reward that `config` names.
+        RunError: the environment does not give a turn reward, or measure a value, that `config` names.
     """
     credit = config.turns
     if credit is None:
@@ -93,7 +113,10 @@ def turn_advantages(
         known = known + potential_rewards(potentials, present, credit.discount)
     broken = None if credit.broken_by is None else broken_turns(rollouts, credit.broken_by)
     returns = turn_returns(known, present, credit.discount, broken)
-    groups = turn_groups(group_index, returns.shape[1])
+    if credit.compared_by is None:
+        groups = turn_groups(group_index, returns.shape[1])
+    else:
+        groups = kind_groups(group_index, measured_values(rollouts, credit.compared_by))
     by_turn = config.estimate(returns.flatten(), groups.flatten()).view_as(returns)
     by_turn = by_turn.where(returns.isfinite(), 0.0)
     if credit.outcome == "returned":
