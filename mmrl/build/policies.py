@@ -78,9 +78,23 @@ def build_policy(
         from mmrl.environments import build_environment
 
         player = cast("VLMPolicy", built)
-        partner = build_environment(environment, player.vlm.family.name)
+        partner = build_environment(resolve_estimator(environment), player.vlm.family.name)
         player.play_in(partner, environment.context_tokens, environment.waves)
     return built
+
+
+def resolve_estimator(environment: EnvironmentConfig) -> EnvironmentConfig:
+    """Return the settings of an environment, in which a provided estimator of progress is its local folder.
+
+    Raises:
+        ConfigError: no package provides it.
+    """
+    model = environment.args.get("model")
+    if environment.name != "attributed" or not isinstance(model, str):
+        return environment
+    folder = provided_model(model, "progress")
+    args = environment.args if folder is None else {**environment.args, "model": folder}
+    return environment.model_copy(update={"args": args})
 
 
 def check_servers(config: TrainConfig) -> list[str]:

@@ -1,4 +1,4 @@
-"""`mmrl data check|prepare|traces|pivots|filter`."""
+"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter`."""
 
 from __future__ import annotations
 
@@ -160,6 +160,56 @@ def pivots(
     rates = measured.rates
     never, always = rates.count(0.0), rates.count(1.0)
     typer.echo(f"{out}: {len(kept)} of {len(rates)} steps; at {never} no action counts, at {always} all do")
+
+
+@app.command()
+def progress(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy, the environment and data.path.")],
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the estimator.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
+    ] = None,
+    key: Annotated[str, typer.Option(metavar="KEY", help="Of the outcome that contributions sum to.")] = "success",
+) -> None:
+    """Let a policy play, and learn what each turn contributes to the outcome (environment `attributed`)."""
+    from mmrl.cli.console import console
+    from mmrl.config import load_config
+    from mmrl.rewards.learned.progress_estimator import write_estimator
+    from mmrl.workflows.estimate_progress import estimate_progress
+
+    config = load_config(recipe, overrides or [])
+    with console().status(f"playing {config.data.path}"):
+        found = estimate_progress(config, key)
+    measured = {"episodes": found.episodes, "outcome": round(found.success, 4), "explained": round(found.explained, 4)}
+    write_estimator(out, found.estimator, measured)
+    typer.echo(
+        f"{out}: {found.episodes} episodes with a mean {key} of {found.success:.3f}; contributions explain "
+        f"{found.explained:.2f} of its variance in held-out ones"
+    )
+
+
+@app.command()
+def demonstrate(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy, the environment and data.path.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The samples that were solved, as JSON Lines.")],
+    key: Annotated[str, typer.Option(metavar="KEY", help="Of the outcome: an episode with 1 is kept.")] = "success",
+) -> None:
+    """Let a policy play, and keep the episodes that were a success as demonstrations to imitate."""
+    from mmrl.cli.console import console
+    from mmrl.config import load_config
+    from mmrl.data.jsonl import write_samples
+    from mmrl.workflows.make_demonstrations import make_demonstrations
+
+    config = load_config(recipe, overrides or [])
+    with console().status(f"playing {config.data.path}"):
+        made = make_demonstrations(config, key)
+    write_samples(made.samples, out)
+    typer.echo(f"{out}: {len(made.samples)} of {made.prompts} samples; {made.success:.3f} of all episodes succeeded")
+    typer.echo(f"Imitate them with algorithm.name=sft data.path={out}")
 
 
 def _played(kind: str, source: str, annotator: str) -> Iterator[Trace]:

@@ -29,7 +29,10 @@ ENVIRONMENTS: Registry[Any] = Registry(
     "environment",
     {
         "attempts": "mmrl.environments.attempts:Attempts",
+        "attributed": "mmrl.environments.attributed_progress:AttributedProgress",
         "recorded": "mmrl.environments.recorded:RecordedTraces",
+        "ruled": "mmrl.environments.rule_tree:RuledProgress",
+        "tagged": "mmrl.environments.tagged_steps:TaggedSteps",
         "tools": "mmrl.environments.tool_environment:ToolEnvironment",
     },
 )
@@ -47,6 +50,8 @@ TOOLS: Registry[Any] = Registry(
         "search_picture": "mmrl.environments.tools.picture_search:PictureSearch",
     },
 )
+PLAYED = {"attributed": "of", "recorded": "live", "ruled": "of", "tagged": "of"}
+"""The argument of an environment that is another one, which it plays: in a recipe its name, or its section."""
 _registered: dict[str, dict[str, Callable[..., Any]]] = {ENVIRONMENTS.group: {}, TOOLS.group: {}}
 
 
@@ -117,9 +122,10 @@ def build_environment(config: EnvironmentConfig, family: str | None = None) -> E
             "deadline_s": config.deadline_s,
             **args,
         }
-    if config.name == "recorded" and isinstance(live := args.get("live"), str | dict):
-        section = {"name": live} if isinstance(live, str) else live
-        args["live"] = build_environment(EnvironmentConfig.model_validate(section), family)
+    key = PLAYED.get(config.name)
+    if key is not None and isinstance(played := args.get(key), str | dict):
+        section = {"name": played} if isinstance(played, str) else played
+        args[key] = build_environment(EnvironmentConfig.model_validate(section), family)
     if config.max_turns is not None:
         args["max_turns"] = config.max_turns
     return load_environment(config.name, **args)
