@@ -88,7 +88,7 @@ def careless_moves(seen: Tensor, generator: torch.Generator) -> Tensor:  # [N, 4
     return seen[:, :ACTION] @ turned.T + SHAKEN * torch.randn(len(seen), ACTION, generator=generator)
 
 
-def imitate(flow: ActionFlow, generator: torch.Generator, updates: int = 800, batch: int = 512) -> None:
+def imitate(flow: ActionFlow, generator: torch.Generator, updates: int = 500, batch: int = 512) -> None:
     """Train a flow on the careless walker's moves, by flow matching."""
     optimizer = torch.optim.Adam(flow.parameters(), 3e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)

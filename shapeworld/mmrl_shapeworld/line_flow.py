@@ -18,11 +18,11 @@ from mmrl.generation.diffusion.transitions import ODE, Transition
 
 MEANS, SPREADS = (-0.6, 0.6), (0.25, 0.35)
 """The two Gaussians of the data, which are equally likely."""
-EDGE, PLACES = 5.0, 2001
+EDGE, PLACES = 5.0, 1201
 """The grid of densities: from -EDGE to EDGE."""
 BINS = 24
 """Densities are compared in this many bins between -2 and 2, and samples at as many quantiles."""
-SAMPLES, SMALL_STEPS = 200_000, 200
+SAMPLES, SMALL_STEPS = 100_000, 200
 
 
 def line_velocity(x: Tensor, sigma: float) -> Tensor:  # [N, 1] -> [N, 1]
@@ -70,7 +70,7 @@ def marginal_gap(transition: Transition, generator: torch.Generator) -> list[flo
 
     The last step follows the ODE, as the step to the data does in all samplers that keep the marginals.
     """
-    x = torch.randn(SAMPLES // 10, 1, generator=generator)
+    x = torch.randn(SAMPLES // 5, 1, generator=generator)
     sigmas = [1 - step / SMALL_STEPS for step in range(SMALL_STEPS + 1)]
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
         x = _drawn(transition, step < SMALL_STEPS - 1, x, sigma, sigma_next, generator)
