@@ -19,6 +19,7 @@ from mmrl_shapeworld.reasoning import (
     calculation_calls,
     calculation_chains,
     calculation_splits,
+    call_traces,
     listed_calls,
 )
 from mmrl_shapeworld.vqa import question_splits
@@ -56,6 +57,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (calculation_calls.NAMES, calculation_calls.samples),
     (answer_pairs.NAMES, answer_pairs.samples),
     (listed_calls.NAMES, listed_calls.samples),
+    (call_traces.NAMES, call_traces.samples),
 )
 """The names of splits, and the function that draws one."""
 
