@@ -30,8 +30,8 @@ def page_policy(
             malformed pages get the lowest total; `sum`: the weighted sum.
 
     Returns:
-        `valid`: whether each of the last pages is well-formed, 0 or 1; `look`: the look of each, 0 if malformed; `calls`:
-        the calls of the look's judge for each answer of training.
+        `valid`: whether each of the last pages is well-formed, 0 or 1; `look`: the look of each, 0 if malformed;
+        `calls`: the calls of the look's judge for each answer of training.
     """
     rng, look = np.random.default_rng((seed, 23)), PageLook()
     suite = RewardSuite(_parts(combine, look))

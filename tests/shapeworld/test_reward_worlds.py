@@ -10,6 +10,7 @@ from mmrl_shapeworld import driving_clips, web_pages
 from mmrl_shapeworld.anchored_pictures import anchored_pictures
 from mmrl_shapeworld.web_page_runs import page_policy
 from mmrl_shapeworld.web_pages import PageContents, PageLook, PageStructure, parse_strictly, render, write_page
+from mmrl_shapeworld.worlds import caption_groups, described_things
 
 
 def test_chosen_actions_are_right_in_half_of_the_pictures_and_among_their_anchors():
@@ -87,3 +88,32 @@ def test_the_judge_of_a_cascade_sees_well_formed_pages_alone():
     cascade, everything = (page_policy(900, combine, iterations=2) for combine in ("cascade", "sum"))
     assert cascade["calls"][0] < everything["calls"][0] == 1
     assert len(cascade["valid"]) == len(cascade["look"]) == 400 and set(cascade["valid"]) == {0.0, 1.0}
+
+
+def test_groups_of_captions_differ_in_their_facts_and_bunch_in_their_similarity():
+    inputs, truth = caption_groups.caption_groups(900)
+    assert len({item.group for item in inputs}) == caption_groups.GROUPS and truth.std() > 0.1
+    scores = caption_groups.BunchedSimilarity().score(inputs).values["bunched_similarity"]
+    assert (scores >= np.float32(0.9)).all() and (scores <= np.float32(0.95)).all() and scores.std() > 0.002
+
+
+def test_spread_similarities_change_the_ranking_that_squeezed_ones_cannot():
+    adaptive, raw, none = (
+        caption_groups.semantic_totals(901, kind)["ranking"][0] for kind in ("adaptive", "raw", "none")
+    )
+    assert abs(raw - none) < abs(adaptive - none)
+
+
+def test_descriptions_are_right_in_half_and_the_judge_is_fallible():
+    answers = described_things.described_things(900)
+    assert answers.truth.mean() == 0.5
+    judge = described_things.YesNoJudge()
+    answered = judge.score(answers.inputs).values["yes"]
+    np.testing.assert_array_equal(answered, judge.score(answers.inputs).values["yes"])
+    hollow = np.array([any(each in item.text for each in described_things.HOLLOW) for item in answers.inputs])
+    assert not answers.truth[hollow].any() and 0.3 < hollow[answers.truth == 0].mean() < 0.5
+    assert 0.85 < (answered == answers.truth)[~hollow].mean() < 0.98 and 0.3 < answered[hollow].mean() < 0.7
+    similar = (
+        described_things.ShapeBMAS(threshold=described_things.THRESHOLD).score(answers.inputs).values["shape_bmas"]
+    )
+    assert similar[hollow].mean() < 0.05 and similar[~hollow].mean() > 0.9

@@ -66,6 +66,8 @@ BUILT_IN = {
     "teds": "mmrl.rewards.rules.teds:TEDS",
     "rendered_cw_ssim": "mmrl.rewards.images.cw_ssim:RenderedSimilarity",
     "format": "mmrl.rewards.rules.formats:Format",
+    "leading_tag": "mmrl.rewards.rules.formats:LeadingTag",
+    "adaptive_spread": "mmrl.rewards.rules.adaptive_spread:AdaptiveSpread",
     "length": "mmrl.rewards.rules.lengths:Length",
     "cosine_length": "mmrl.rewards.rules.lengths:CosineLength",
     "soft_overlong": "mmrl.rewards.rules.lengths:SoftOverlong",

@@ -1,4 +1,4 @@
-"""A reward for the form of an answer: its tags, each once and in order."""
+"""Rewards for the form of an answer: its tags, each once and in order, and the tag that it begins with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from mmrl.rewards.core.reward import Reward
-from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 
 _BLANKS = "\u115f\u1160\u2800\u3164\uffa0"
@@ -39,6 +39,27 @@ class Format(Reward):
     def score_one(self, item: RewardInput) -> float:
         text = f"<{self.tags[0]}>{item.text or ''}" if self.opened else item.text or ""
         return float(has_tags(text, self.tags, self.strict))
+
+
+class LeadingTag(Reward):
+    """1 if the answer begins with the tag of its sample, as `<CT>` before the thoughts, else 0.
+
+    MediX-R1's reward for the recognition of the modality: `references["modality"]` names the tag, or the argument `tag`
+    for all samples. The tag must be the first text that is not white space, without regard to case, and occur once.
+    """
+
+    name, needs, range = "leading_tag", ("text",), (0.0, 1.0)
+    source = "MediX-R1, arXiv:2602.23363"
+
+    def __init__(self, tag: str = "") -> None:
+        self.tag = tag
+
+    def score_one(self, item: RewardInput) -> float:
+        tag = self.tag or item.references.get("modality")
+        if not isinstance(tag, str) or not tag.strip():
+            raise ScoringFailed("leading_tag needs a tag, as an argument or in references.modality", "missing")
+        opening, text = f"<{tag.strip()}>".casefold(), (item.text or "").casefold()
+        return float(text.lstrip().startswith(opening) and text.count(opening) == 1)
 
 
 def has_tags(text: str, tags: Sequence[str], strict: bool = True) -> bool:

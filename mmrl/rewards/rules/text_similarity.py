@@ -189,7 +189,8 @@ class BMAS(BatchReward):
     come from `model`, a transformers text encoder (a folder or a hub id): "contextual", its last hidden states, or
     "input", its input embeddings, which ignore the order. Special tokens are excluded. Texts of the same tokens score
     1, others less. Texts past the encoder's maximum length are not truncated: answers are invalid, references fail.
-    With several references (a list) the best score counts.
+    With several references (a list) the best score counts. With a `threshold` the score is 1 from it on and else 0, as
+    that of MediX-R1 (arXiv:2602.23363), whose encoder has one vector for a text and a threshold of 0.8.
     """
 
     name, needs, range = "bmas", ("text", "references.answer"), (-1.0, 1.0)
@@ -203,6 +204,7 @@ class BMAS(BatchReward):
         device: str = "cpu",
         revision: str | None = None,
         form: AnswerFormat = "auto",
+        threshold: float | None = None,
     ) -> None:
         import torch
         from transformers import AutoModel
@@ -211,6 +213,9 @@ class BMAS(BatchReward):
 
         if embeddings not in get_args(Embeddings):
             raise RewardError(f"bmas: embeddings is {embeddings!r}; expected one of {', '.join(get_args(Embeddings))}")
+        if threshold is not None and not -1 <= threshold <= 1:
+            raise RewardError(f"bmas: threshold is {threshold}; it is a similarity, in [-1, 1]")
+        self.threshold = threshold
         self._tokenizer = load_tokenizer(model, revision)
         network, self._files = load_pretrained(AutoModel, model, revision, torch.float32)
         network = network.get_encoder() if network.config.is_encoder_decoder else network
@@ -245,7 +250,7 @@ class BMAS(BatchReward):
             if answered.vectors is None:
                 return InvalidAnswer(f"the answer has {len(answered.ids)} tokens; {expected}")
             scores.append(1.0 if answered.ids == true.ids else clamp_below_one(bmas(answered.vectors, true.vectors)))
-        return max(scores)
+        return max(scores) if self.threshold is None else float(max(scores) >= self.threshold)
 
     def _embed(self, texts: Sequence[str]) -> list[_Embedded]:
         import torch

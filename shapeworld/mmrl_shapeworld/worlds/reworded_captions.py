@@ -23,7 +23,8 @@ COUNT = 240
 KEPT = 0.75
 """The share of things that an answer mentions."""
 SENTENCES = ("there is {}", "i see {}", "the picture shows {}", "one can see {}", "{}")
-_VALUES = {"colour": SEEN_COLOURS, "shape": SEEN_SHAPES, "size": tuple(SIZES), "place": PLACES}
+ATTRIBUTE_VALUES = {"colour": SEEN_COLOURS, "shape": SEEN_SHAPES, "size": tuple(SIZES), "place": PLACES}
+"""The values of each attribute of a thing."""
 
 
 class ShapeBMAS(BMAS):
@@ -31,9 +32,9 @@ class ShapeBMAS(BMAS):
 
     name = "shape_bmas"
 
-    def __init__(self) -> None:
-        """Load the token embeddings, the abstract's form."""
-        super().__init__(str(VLM_WORLDS), embeddings="input")
+    def __init__(self, threshold: float | None = None) -> None:
+        """Load the token embeddings, the abstract's form; `threshold` as in `bmas`."""
+        super().__init__(str(VLM_WORLDS), embeddings="input", threshold=threshold)
 
 
 def reworded_captions(seed: int) -> LabelledAnswers:
@@ -45,18 +46,18 @@ def reworded_captions(seed: int) -> LabelledAnswers:
         things: Sequence[Facts] = question.metadata["facts"]
         mentioned = [fact for fact in things if rng.random() < KEPT] or things[:1]
         references = {"answer": " and ".join(map(WORDINGS[0], things)), "facts": things}
-        text = _reworded(mentioned, float(rng.random()), rng)
+        text = reworded(mentioned, float(rng.random()), rng)
         inputs.append(RewardInput(f"{seed}-{number}", 0, question.prompt, text=text, references=references))
     truth = FactCheck().score(inputs).values[FactCheck.name]
     return LabelledAnswers(tuple(each.id for each in inputs), inputs, np.asarray(truth, np.float64))
 
 
-def _reworded(things: Sequence[Facts], errors: float, rng: np.random.Generator) -> str:
+def reworded(things: Sequence[Facts], errors: float, rng: np.random.Generator) -> str:
     """Return sentences in any order, with synonyms, and with this share of attributes drawn anew."""
     clauses = []
     for n in rng.permutation(len(things)):
         stated = {
-            key: value if rng.random() > errors else _VALUES[key][rng.integers(len(_VALUES[key]))]
+            key: value if rng.random() > errors else ATTRIBUTE_VALUES[key][rng.integers(len(ATTRIBUTE_VALUES[key]))]
             for key, value in things[n].items()
         }
         reworded = {key: SYNONYMS.get(value, value) for key, value in stated.items()}

@@ -65,6 +65,8 @@ FORMLESS: dict[str, dict] = {
     "shortest_right": {"unit": "words"},
     "repetition": {},
     "format": {},
+    "leading_tag": {"tag": "CT"},
+    "adaptive_spread": {"of": "format"},
     "reflection_length": {"target": 20, "most": 200},
     "thinking_mode": {},
     "thinks": {},

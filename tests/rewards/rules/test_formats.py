@@ -7,7 +7,7 @@ import pytest
 from trl.rewards import think_format_reward
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.rules.formats import Format, has_tags
+from mmrl.rewards.rules.formats import Format, LeadingTag, has_tags
 
 from .single_answer import outcome, value
 
@@ -108,3 +108,25 @@ def test_format_equals_trl_where_rules_coincide():
 def test_invalid_tags_are_rejected(tags):
     with pytest.raises(RewardError, match="format"):
         Format(tags)
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        (f"<CT>{GOOD}", 1),
+        (f"\n <ct> {GOOD}", 1),
+        (GOOD, 0),
+        (f"{GOOD}<CT>", 0),
+        (f"<MRI>{GOOD}", 0),
+        (f"<CT><MRI>{GOOD}", 1),  # it begins with the right one; a second tag is for `format` to refuse
+        (f"<CT>{GOOD}<CT>", 0),
+        ("CT", 0),
+        ("", 0),
+    ],
+)
+def test_the_leading_tag_is_the_samples(text, score):
+    assert value(LeadingTag(), text, modality="CT") == score == value(LeadingTag("CT"), text)
+
+
+def test_without_a_tag_nothing_is_scored():
+    assert outcome(LeadingTag(), f"<CT>{GOOD}")[1] is Status.ERROR

@@ -219,3 +219,11 @@ def test_bmas_rejects_models_that_are_no_encoder(encoder, tmp_path):
         BMAS(str(tmp_path))
     with pytest.raises(RewardError, match="embeddings is 'first'"):
         BMAS(encoder, embeddings="first")
+
+
+def test_bmas_with_a_threshold_is_right_or_wrong(encoder):
+    graded = value(BMAS(encoder), "red a", "a red")
+    assert [value(BMAS(encoder, threshold=t), "red a", "a red") for t in (graded - 1e-3, graded + 1e-5)] == [1, 0]
+    assert value(BMAS(encoder, threshold=1.0), "a red", "a red") == 1
+    with pytest.raises(RewardError, match="threshold is 2; it is a similarity"):
+        BMAS(encoder, threshold=2)
