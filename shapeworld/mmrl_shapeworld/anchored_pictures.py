@@ -22,9 +22,10 @@ from mmrl_shapeworld.captions import KINDS, RELATIONS, related
 from mmrl_shapeworld.scenes import Scene, draw, place
 from mmrl_shapeworld.shipped_models import CLIP
 
-COUNT = 240
+COUNT = 120
 
 
+@cache
 def anchored_pictures(seed: int) -> LabelledAnswers:
     """Return pictures whose prompt names the right place (1) or a wrong one (0), with the four actions as anchors."""
     rng = np.random.default_rng((seed, 17))

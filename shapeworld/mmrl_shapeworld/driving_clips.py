@@ -24,7 +24,7 @@ from mmrl_shapeworld.captions import KINDS
 from mmrl_shapeworld.scenes import COLOURS, Scene, Thing, draw
 from mmrl_shapeworld.shipped_models import CLIP
 
-COUNT, FRAMES, SIDE = 200, 4, 32
+COUNT, FRAMES, SIDE = 120, 4, 32
 WITH_PERSON = 0.25
 """The share of clips with a person, half of whom come closer."""
 NOISE = 8.0
@@ -64,6 +64,7 @@ class ApproachRisk(Reward):
         return float(len(known) > 1 and known[0] - known[-1] > CLOSER)
 
 
+@cache
 def driving_clips(seed: int) -> LabelledAnswers:
     """Return clips whose truth is 1 on the own side and 0 on the other, less 1 with a person who comes closer."""
     rng = np.random.default_rng((seed, 19))

@@ -21,7 +21,7 @@ WEIGHTS = {"structure": 0.2, "contents": 0.3, "look": 0.5}
 
 
 def page_policy(
-    seed: int, combine: Literal["cascade", "gate", "sum"], iterations: int = 60, lr: float = 0.1
+    seed: int, combine: Literal["cascade", "gate", "sum"], iterations: int = 40, lr: float = 0.1
 ) -> dict[str, list[float]]:
     """Train a policy, and return what its pages are worth.
 

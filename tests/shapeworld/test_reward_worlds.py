@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mmrl.rewards import InvalidAnswer, RewardInput, Status
-from mmrl_shapeworld import driving_clips, web_pages
+from mmrl_shapeworld import driving_clips, step_demonstrations, web_pages
 from mmrl_shapeworld.anchored_pictures import anchored_pictures
 from mmrl_shapeworld.web_page_runs import page_policy
 from mmrl_shapeworld.web_pages import PageContents, PageLook, PageStructure, parse_strictly, render, write_page
@@ -15,7 +15,7 @@ from mmrl_shapeworld.worlds import caption_groups, described_things
 
 def test_chosen_actions_are_right_in_half_of_the_pictures_and_among_their_anchors():
     answers = anchored_pictures(900)
-    assert answers.truth.mean() == 0.5 and len(set(answers.ids)) == len(answers.ids) == 240
+    assert answers.truth.mean() == 0.5 and len(set(answers.ids)) == len(answers.ids) == 120
     for item in answers.inputs:
         anchors = item.references["anchors"]
         assert item.prompt in anchors and len(set(anchors)) == len(anchors) > 1
@@ -117,3 +117,14 @@ def test_descriptions_are_right_in_half_and_the_judge_is_fallible():
         described_things.ShapeBMAS(threshold=described_things.THRESHOLD).score(answers.inputs).values["shape_bmas"]
     )
     assert similar[hollow].mean() < 0.05 and similar[~hollow].mean() > 0.9
+
+
+def test_episodes_go_through_their_steps_in_order():
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        frames, steps = step_demonstrations.episode(rng)
+        assert len(frames) == step_demonstrations.FRAMES and (np.diff(steps) >= 0).all() and set(steps) == {0, 1, 2}
+
+
+def test_selected_features_follow_the_steps():
+    assert step_demonstrations.progress_correlation(900, 32)["correlation"][0] > 0.4

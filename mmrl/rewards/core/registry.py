@@ -115,6 +115,7 @@ BUILT_IN = {
     "remote": "mmrl.rewards.service.remote_reward:RemoteReward",
     "learned_text": "mmrl.rewards.learned.learned_text:LearnedTextReward",
     "cotrained": "mmrl.rewards.learned.cotrained:CotrainedReward",
+    "demonstrated_steps": "mmrl.rewards.learned.demonstrated_steps:DemonstratedSteps",
     # judges
     "judge": "mmrl.rewards.judges.judge:Judge",
     "judge_pairs": "mmrl.rewards.judges.judge:JudgePairs",

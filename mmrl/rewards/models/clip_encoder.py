@@ -56,6 +56,16 @@ class Encoder(ABC):
     def text_features(self, texts: Sequence[str]) -> Tensor:
         """Return text features [B, D], not normalised."""
 
+    def layer_features(self, pixels: Tensor) -> Tensor:
+        """Return [B, F] float32: the mean and the largest value over all tokens of each unit of every layer.
+
+        Raises:
+            RewardError: the network does not give the states of its layers.
+        """
+        raise RewardError(
+            f"{type(self.network).__name__} does not give its layers: take a CLIP or SigLIP of transformers"
+        )
+
     def embed_pixels(self, pixels: Tensor) -> Tensor:
         """Return [B, D] float32 unit vectors of preprocessed images."""
         from torch.nn import functional
@@ -116,6 +126,13 @@ class TransformersEncoder(Encoder):
 
     def image_features(self, pixels: Tensor) -> Tensor:
         return _pooled(self.network.get_image_features(pixel_values=pixels))
+
+    def layer_features(self, pixels: Tensor) -> Tensor:
+        import torch
+
+        tower = self.network.vision_model
+        states = tower(pixels.to(next(tower.parameters()).dtype), output_hidden_states=True).hidden_states
+        return torch.cat([part for each in states for part in (each.mean(1), each.amax(1))], -1).float()
 
     def text_features(self, texts: Sequence[str]) -> Tensor:
         tokenized = self._truncator.tokenize(self._tokenizer, texts)

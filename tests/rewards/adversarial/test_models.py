@@ -32,11 +32,21 @@ def rewards(tmp_path_factory) -> dict:
         "siglip_score": load("siglip_score", model=siglip, output="cosine"),
         "goal_baseline": load("goal_baseline", model=clip, baseline="the photo", alpha=0.5),
         "anchor_margin": load("anchor_margin", model=clip, anchors=["the photo", "two red"]),
+        "demonstrated_steps": load("demonstrated_steps", model=clip, demonstrations=demonstrations(place), steps=2),
         "image_reward": load(
             "image_reward", model=str(tiny_models.image_reward_folder(place / "image-reward")), tokenizer=tokenizer
         ),
         "vqa_score": load("vqa_score", model=str(tiny_vlm.qwen_folder(place / "qwen"))),
     }
+
+
+def demonstrations(place) -> str:
+    """Two demonstrations of two frames each."""
+    for name, colours in (("one", ("red", "blue")), ("two", ("orange", "navy"))):
+        (place / "demonstrated" / name).mkdir(parents=True)
+        for number, colour in enumerate(colours):
+            Image.new("RGB", (32, 32), colour).save(place / "demonstrated" / name / f"{number}.png")
+    return str(place / "demonstrated")
 
 
 def check(reward, items) -> None:
