@@ -105,11 +105,17 @@ class ChannelConfig(Section):
     among: dict[str, float] = Field(default_factory=dict)
     """Only the answers of a group are compared whose rewards of these names are at least these values. The others have
     no advantage from this channel. Empty: all answers are compared."""
-    weight: PositiveFloat = 1.0
-    """The factor on the channel's advantage, which is added to those of the others."""
+    weight: NonNegativeFloat = 1.0
+    """The factor on the channel's advantage, which is added to those of the others; 0 only where it is learnt."""
     learn: LearnedWeightConfig | None = None
     """Set: `weight` is where the factor begins, and it is learnt, so that a heuristic reward that misleads loses its
     say (BARFI). Each channel then costs a backward pass."""
+
+    @model_validator(mode="after")
+    def _a_fixed_weight_is_above_0(self) -> ChannelConfig:
+        if not self.weight and self.learn is None:
+            raise ValueError("weight: a channel of weight 0 changes nothing: leave it out, or set learn")
+        return self
 
 
 class TrustConfig(Section):

@@ -35,6 +35,7 @@ BUILT_IN = {
     "detection_map": "mmrl.rewards.rules.detection:DetectionMAP",
     "od_length": "mmrl.rewards.rules.detection:ODLength",
     "weighted_pr": "mmrl.rewards.rules.detection:WeightedPrecisionRecall",
+    "uncertain_look": "mmrl.rewards.rules.uncertain_look:UncertainLook",
     "dynamic_iou": "mmrl.rewards.rules.scheduled_detection:DynamicIoU",
     "reachable_iou": "mmrl.rewards.rules.scheduled_detection:ReachableIoU",
     "vision_r1": "mmrl.rewards.rules.scheduled_detection:VisionR1",

@@ -15,6 +15,9 @@ from .test_every_reward import CHAINS_AND_PLANS, NASTY
 AXES = {"speed": {"keep": 1, "slow down": 1, "stop": 1}, "path": {"straight": 1, "left": 1, "right": 1}}
 TABLE = "\\begin{tabular}{cc}K&T\\\\L&A\\end{tabular}"
 RENDERER = "mmrl_shapeworld.worlds.table_renderer:render_image"
+LOOK = "<look>[[32, 0, 64, 64]]</look><answer>[[0, 0, 64, 64]]</answer>"
+OTHERS = {"uncertain_look": ["<answer>[[0, 0, 32, 64]]</answer>"]}
+"""The other answers of the group, where a reward compares them."""
 CASES = {
     "path_coverage": (
         load("path_coverage"),
@@ -28,6 +31,7 @@ CASES = {
         "dog; walk, grasp; 1, 2",
     ),
     "rendered_cw_ssim": (load("rendered_cw_ssim", renderer=RENDERER), {"answer": TABLE}, TABLE),
+    "uncertain_look": (load("uncertain_look"), {"answer": [[0, 0, 9, 9]], "space": "pixel", "size": [64, 64]}, LOOK),
     "hallucinated_text": (load("hallucinated_text"), {"answer": "KEA", "unreadable": [1]}, "K?A"),
 }
 """Each reward with a reference, and a text with the best score, which is the control."""
@@ -46,6 +50,13 @@ STUFFED = {
         "dog; walk, grasp; 1, 2, 99, 99",
     ],
     "rendered_cw_ssim": [TABLE * 2, TABLE.replace("A", "K"), TABLE.replace("&", "&&"), TABLE[:-5], "K&T"],
+    "uncertain_look": [
+        LOOK.replace("[32, 0, 64, 64]", "[0, 0, 64, 64]"),
+        LOOK.replace("[32, 0, 64, 64]", "[0, 0, 32, 64]"),
+        LOOK.replace("<look>", "<look><look>"),
+        LOOK.replace("look>", "Look>"),
+        LOOK.partition("</look>")[2],
+    ],
     "hallucinated_text": ["KEA", "KEEEEA", "\uff2bEA", "KXA", "K\u200bA"],
 }
 
@@ -57,7 +68,8 @@ def best_of(name: str) -> float:
 
 def scored(name: str, text: str) -> tuple[float, Status]:
     reward, references, _ = CASES[name]
-    output = reward.score([RewardInput("a", 0, "", text=text, references=references)])
+    texts = [text, *OTHERS.get(name, [])]
+    output = reward.score([RewardInput("a", 0, "", text=each, references=references) for each in texts])
     value, status = float(output.values[name][0]), output.status[name][0]
     low, high = reward.spec.range
     assert status in (Status.OK, Status.INVALID), output.detail

@@ -74,7 +74,9 @@ FORMLESS: dict[str, dict] = {
 """The arguments of those that judge a text's form or length, which has no right answer."""
 ELSEWHERE = {"bmas"} | {name for name in BUILT_IN if name.startswith("judge")}
 """They need a model or a server, and have separate tests."""
-CHAINS_AND_PLANS = {"path_coverage", "meta_actions", "hallucinated_text", "agent_plan", "rendered_cw_ssim"}
+CHAINS_AND_PLANS = {
+    *("path_coverage", "meta_actions", "hallucinated_text", "agent_plan", "rendered_cw_ssim", "uncertain_look"),
+}
 """They read a chain of thoughts, need arguments, or are best where nothing is written: see `test_chains_and_plans`."""
 
 SHORT = ("count_exact", "count_graded", "numeric", "mathvista", "chart_relaxed", "multiple_choice", "point_in_box")

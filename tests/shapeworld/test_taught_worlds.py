@@ -1,0 +1,106 @@
+"""Worlds that careless demonstrations teach: right answers are perfect, careless ones often not, and splits apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from mmrl.rewards import RewardInput, load
+from mmrl_shapeworld.captions import HELDOUT_KINDS
+from mmrl_shapeworld.splits import samples
+from mmrl_shapeworld.vqa.canvas import LINE
+from mmrl_shapeworld.worlds import drives, movers
+from mmrl_shapeworld.worlds.taught_worlds import SIZES, WORLDS, taught_questions
+
+AXES = {"speed": {"on": 1, "down": 1, "up": 1}, "path": {"way": 1, "left": 1, "right": 1}}
+REWARDS = {
+    "drive": [load("meta_actions", axes=AXES)],
+    "blot": [load("legible_text")],
+    "movers": [load("agent_plan", limit=10)],
+    "grasp": [load("box_iou"), load("path_coverage")],
+}
+CARELESS = {"drive": (0.9, 1.0), "blot": (0.05, 0.7), "movers": (0.6, 0.9), "grasp": (0.3, 0.8)}
+"""The mean reward of demonstrations lies between these."""
+
+
+def scores(world: str, texts: list[str], rows: list) -> np.ndarray:
+    references = [{**row.metadata, "answer": row.answer} for row in rows]
+    items = [
+        RewardInput(str(n), n, row.prompt, text=text, references=each)
+        for n, (row, text, each) in enumerate(zip(rows, texts, references, strict=True))
+    ]
+    return np.mean([reward.score(items).values[reward.name] for reward in REWARDS[world]], axis=0)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_right_answers_are_perfect_and_demonstrations_careless(world):
+    for part in ("train", "validation"):
+        rows = samples(f"{world}-{part}")[:200]
+        assert (scores(world, [row.metadata["right"] for row in rows], rows) == 1).all()
+    rows = samples(f"{world}-train")[:200]
+    low, high = CARELESS[world]
+    assert low < scores(world, [row.demonstration for row in rows], rows).mean() < high
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_no_two_splits_share_a_question(world):
+    keys = [
+        {
+            (each.prompt, b"".join(frame.tobytes() for frame in each.frames))
+            for _, each in taught_questions(f"{world}-{part}")
+        }
+        for part in SIZES
+    ]
+    assert [len(each) for each in keys] == list(SIZES.values())
+    assert len(set().union(*keys)) == sum(SIZES.values())
+
+
+def test_events_are_rare_in_training_and_even_in_tests():
+    trained = Counter(row.source for row in samples("drive-train"))
+    assert 0.66 < trained["drive-keep"] / 1200 < 0.74
+    tested = Counter(row.source for row in samples("drive-validation"))
+    assert min(tested.values()) > 90 and tested.keys() == trained.keys()
+
+
+def test_a_thing_moves_as_the_event_says():
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        clip = drives.eventful_drive(rng)
+        (first,), (last,) = clip.regions[0], clip.regions[-1]
+        dx, dy = last[1][0] - first[1][0], last[1][1] - first[1][1]
+        way = {"keep": (0, 0), "brake": (0, 1), "left": (1, 0), "right": (-1, 0)}[clip.metadata["event"]]
+        assert abs(dx - 3 * way[0]) <= 2 + 9 * abs(way[0]) and abs(dy - 3 * way[1]) <= 2 + 9 * abs(way[1])
+        assert any((a != b).any() for a, b in zip(clip.frames, clip.frames[1:], strict=False))
+
+
+def test_a_letter_that_cannot_be_read_is_covered_as_a_whole():
+    for source, each in taught_questions("blot-train")[:60]:
+        hidden = each.metadata["unreadable"]
+        assert bool(hidden) == (source == "blot-some") and each.right.count("?") == len(hidden)
+        for place, (_, (x1, y1, x2, y2)) in enumerate(each.regions[0]):
+            assert (each.frames[0][y1:y2, x1:x2] == LINE).all() == (place in hidden)
+
+
+def test_movers_are_the_circles_from_left_to_right_and_go_the_longer_way():
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        each = movers.movers(rng)
+        circles = sorted((box, name.split()[0]) for name, box in each.regions[0] if name.endswith("circle"))
+        assert [colour for _, colour in circles] == each.answer["agents"]
+        ((x, y),) = each.answer["points"]
+        for (box, _), step in zip(circles, each.answer["steps"], strict=True):
+            across, down = x - (box[0] + box[2]) / 2, y - (box[1] + box[3]) / 2
+            longer = across if step in ("left", "right") else down
+            assert abs(longer) == max(abs(across), abs(down)) and (longer > 0) == (step in ("right", "down"))
+
+
+def test_heldout_kinds_are_in_tests_alone():
+    unseen = {f"{colour} {shape}" for colour, shape in HELDOUT_KINDS}
+    trained = {name for _, each in taught_questions("grasp-train") for name, _ in each.regions[0]}
+    assert not trained & unseen
+    tested = {
+        each.regions[0][0][0] for source, each in taught_questions("grasp-validation") if source == "grasp-unseen"
+    }
+    assert tested == unseen
