@@ -92,6 +92,17 @@ class RankedFactorConfig(Section):
     """The difference above which the factor decides, in its standard deviations over the training answers."""
 
 
+class GoalConfig(Section):
+    """A contrast of the states in which answers come about (goal-conditioned reward models, arXiv:2407.13887).
+
+    Pairs have earlier states of both pictures, such as previews while they are denoised, in `metadata.states`:
+    {"chosen": [path, ...], "rejected": [path, ...]}, in their order and as many for all.
+    """
+
+    weight: NonNegativeFloat = 0.5
+    """The factor on the contrast, beside the loss of the pairs. 0: finished pictures alone."""
+
+
 class ErrorBoundConfig(Section):
     """A bound of the error of each score, which the reward gives as `learned_bound` (PrefPaint, arXiv:2410.21966)."""
 
@@ -123,6 +134,8 @@ class RewardModelConfig(Section):
     factors: tuple[RankedFactorConfig, ...] = ()
     """Factors, the most important first, that decide which answer of a pair is better; the first one by which they
     differ does. Pairs that differ in none are left out. Unset: `chosen` is better, or as `metadata.axes` says."""
+    goals: GoalConfig | None = None
+    """Set: earlier states of pictures are learnt from, so that the reward also scores what is half made."""
     bound: ErrorBoundConfig | None = None
     """Set: the folder also says in which directions of its features answers were judged."""
     raters: RaterConfig | None = None

@@ -20,6 +20,7 @@ from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.rewards.learned.error_bound import inverse_precision
+from mmrl.rewards.learned.goal_training import JudgedCourses, train_goal_head
 from mmrl.rewards.learned.head_training import (
     JudgedPairs,
     RatedAnswers,
@@ -99,6 +100,8 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
         raise ConfigError(
             "factors decide one axis of pairs: leave axes out, and set head.kind to another than pointwise"
         )
+    if config.goals is not None and (pointwise or config.raters or config.factors or is_text or len(config.axes) > 1):
+        raise ConfigError("goals are of pairs of pictures with one axis: leave raters, factors, axes and labels out")
     log(f"reading {len(train)} + {len(validation)} samples")
     data: JudgedPairs | RatedAnswers
     unseen: JudgedPairs | RatedAnswers
@@ -117,7 +120,13 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
         latent=config.raters.latent if config.raters else 0,
         dropout=config.head.dropout,
     )
-    notes, members = _train(config, data, shape, log)
+    if config.goals is not None:
+        courses = _courses(data, train, features)
+        seeds = [fold_in(config.seed, member) for member in range(config.ensemble)]
+        goal_heads = [train_goal_head(courses, shape, config.training, config.goals, seed) for seed in seeds]
+        notes, members = {}, _Members(goal_heads, [])
+    else:
+        notes, members = _train(config, data, shape, log)
     with torch.no_grad():
         latents = _known_latents(config, data, members.encoders)
         mean, spread = _scale(members.heads, data, latents)
@@ -292,6 +301,28 @@ def _judged_pairs(
         sides,
         raters,
     )
+
+
+def _courses(data: JudgedPairs | RatedAnswers, samples: Sequence[Sample], features: AnswerFeatures) -> JudgedCourses:
+    """Return the features of all states of pairs: the earlier ones of `metadata.states`, then the picture itself."""
+    assert isinstance(data, JudgedPairs)
+    sides = []
+    for name, finished in (("chosen", data.chosen), ("rejected", data.rejected)):
+        states = [_states(sample, name) for sample in samples]
+        if len({len(each) for each in states}) > 1:
+            raise DataError(f"metadata.states.{name} has {min(map(len, states))} to {max(map(len, states))} pictures; "
+                            "expected as many for all samples")  # fmt: skip
+        earlier = [features([each[place] for each in states], samples) for place in range(len(states[0]))]
+        sides.append(torch.stack([*earlier, finished], dim=1))
+    return JudgedCourses(*sides)
+
+
+def _states(sample: Sample, name: str) -> list[str]:
+    stated = sample.metadata.get("states")
+    found = stated.get(name) if isinstance(stated, Mapping) else None
+    if not isinstance(found, list | tuple) or not found or not all(isinstance(each, str) for each in found):
+        raise DataError(f"sample {sample.id!r}: metadata.states.{name} is {found!r:.60}; goals need earlier pictures")
+    return list(found)
 
 
 def _rated_answers(config: RewardModelConfig, samples: Sequence[Sample], features: AnswerFeatures) -> RatedAnswers:

@@ -107,7 +107,7 @@ def train_pair_head(
             of_rows = JudgedLabels(labels.smoothing[rows], labels.margin[rows], labels.kept[rows])
         return pair_loss(axis_logits(head, some), some.sides, of_rows, smoothing)
 
-    _optimise(head, loss, batches(len(pairs), settings, seed), settings)
+    optimise(head, loss, batches(len(pairs), settings, seed), settings)
     return head
 
 
@@ -124,7 +124,7 @@ def train_score_head(answers: RatedAnswers, shape: HeadShape, settings: RewardTr
         found, variance = head(answers.features[rows])
         return score_loss(found, targets[rows], variance).mean()
 
-    _optimise(head, loss, batches(len(answers), settings, seed), settings)
+    optimise(head, loss, batches(len(answers), settings, seed), settings)
     return head
 
 
@@ -175,7 +175,7 @@ def train_rater_head(
         return pair_loss(logits, some.sides, None, 0.0) + raters.divergence * divergence
 
     of_raters = settings.model_copy(update={"batch": max(1, settings.batch // judged)})
-    _optimise(nn.ModuleList([head, encoder]), loss, batches(len(rows_of), of_raters, seed), settings)
+    optimise(nn.ModuleList([head, encoder]), loss, batches(len(rows_of), of_raters, seed), settings)
     head.eval()
     return head, encoder.eval()
 
@@ -210,9 +210,10 @@ def batches(count: int, settings: RewardTrainingConfig, seed: int) -> Iterator[T
         left = left[1:]
 
 
-def _optimise(
+def optimise(
     module: nn.Module, loss: Callable[[Tensor], Tensor], rows: Iterator[Tensor], settings: RewardTrainingConfig
 ) -> None:
+    """Minimise a loss of rows; the module is in evaluation mode afterwards."""
     optimizer = torch.optim.AdamW(module.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.steps)
     module.train()

@@ -46,11 +46,12 @@ class LearnedTextReward(BatchReward):
             raise RewardError(f"{model} is a reward model of pictures or of raters: load it with the reward learned")
         self.encoder = TextEncoder(settings.encoder, settings.revision, device)
         self.heads = [head.to(device) for head in heads]
-        self._against, self._head_file = settings.against, ResolvedFile(folder / HEADS, str(folder / HEADS))
+        self._against = settings.against
+        self._head_file = ResolvedFile(folder / HEADS, str(folder / HEADS)).weight_file()
         self._scores = StandardisedHeads(model, settings, self.heads, axis, pessimism)
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        return tuple(found.weight_file() for found in (*self.encoder.files, self._head_file))
+        return (*(found.weight_file() for found in self.encoder.files), self._head_file)
 
     def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
         """Return `learned_text` and `learned_text_spread` of each answer."""

@@ -136,6 +136,14 @@ def test_a_run_trains_the_reward_model_and_saves_it_with_the_checkpoint(model, t
     assert not np.array_equal(changed, cotrained(model).score(HACKS).values["cotrained"])
 
 
+def test_the_reward_of_the_study_needs_no_folder_once_it_is_loaded():
+    reward = load("mmrl_shapeworld.reasoning.answer_rewards:CotrainedAnswers", updates=0)
+    assert len(reward.spec.weights) == 2  # the encoder and the heads
+    right, wrong = (answer(f"<think></think>{number}", "4") for number in (4, 7))
+    values = reward.score([right, wrong]).values["cotrained_answers"]
+    assert values[0] > values[1]
+
+
 def test_pairs_of_answers_have_one_right_side():
     for name in answer_pairs.NAMES:
         found = answer_pairs.samples(name)
