@@ -128,7 +128,7 @@ def samples(split: str) -> list[Sample]:
     Training data have the verbose trace without errors as `demonstration`; `metadata` has it as `chain` in all splits,
     its steps as `points`, its first words, up to the first value, as `opening`, and as `path` the first number and the
     value after each step: the entities that a calculation leads over, if its steps are taken for relations. Its `stage`
-    is the number of operands, for `data.prompts: {name: staged}`: easy ones first.
+    is half the number of operands, rounded down, for `data.prompts: {name: staged}`: easy ones first.
 
     Raises:
         KeyError: there is no such split.
@@ -144,7 +144,7 @@ def samples(split: str) -> list[Sample]:
             demonstration=next(reflected) if reflected else right_trace(calculation) if part in TRAINING else None,
             metadata={
                 "operands": calculation.operands,
-                "stage": calculation.operands,
+                "stage": calculation.operands // 2,
                 "chain": right_trace(calculation),
                 "points": steps_of(calculation),
                 "opening": f"<think>{steps_of(calculation)[0].partition('=')[0]}=",
