@@ -66,6 +66,7 @@ def test_the_question_comes_after_the_last_clip_and_what_follows_is_waited_for()
     assert last.observation is None and last.info["waiting"] == 1
     outcome = episode.outcome()
     assert outcome["success"] and outcome["waiting"] == 1 and outcome["noted"] == 40
+    assert outcome["latency"] == 0.01
     with pytest.raises(ValueError, match="over"):
         episode.step("C")
 
@@ -74,9 +75,20 @@ def test_with_everything_at_once_there_is_one_turn():
     episode = StreamEpisode(STREAM, arrived=CLIPS)
     assert episode.step("red square left, blue square up, green square right. C").observation is None
     assert episode.outcome()["success"] and episode.outcome()["waiting"] == 54
+    assert episode.outcome()["latency"] == 0.54
+    long = StreamEpisode(STREAM, arrived=CLIPS)
+    long.step(f"{'red square left, ' * 20}C")
+    assert long.outcome()["latency"] == 1.0
     cut = StreamEpisode(STREAM)
     assert cut.step(None).observation is None
-    assert cut.outcome() == {"success": False, "answer": None, "waiting": 0, "noted": 0, "ended": "cut_off"}
+    assert cut.outcome() == {
+        "success": False,
+        "answer": None,
+        "waiting": 0,
+        "latency": 1.0,
+        "noted": 0,
+        "ended": "cut_off",
+    }
 
 
 @pytest.mark.parametrize(

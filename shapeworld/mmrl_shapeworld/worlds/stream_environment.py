@@ -22,6 +22,8 @@ from mmrl_shapeworld.worlds.stream_clips import CLIPS, LETTERS, Stream, clip_of
 
 MAX_CHARACTERS = 10_000
 """The number of characters above which an action is not read."""
+LONGEST_WAIT = 100
+"""The characters after the question from which `latency` is 1."""
 _LETTER = re.compile(rf"\b([{''.join(LETTERS.values())}])\b[.!]?$")
 
 
@@ -82,11 +84,15 @@ class StreamEpisode:
         return Step(Observation(videos=(clip_of(self.stream.movements[self.current]),)), {}, info)
 
     def outcome(self) -> Mapping[str, Any]:
-        """Return the answer, whether it is right, and how many characters came before and after the question."""
+        """Return the answer, whether it is right, and how many characters came before and after the question.
+
+        `latency` is `waiting` over `LONGEST_WAIT`, at most 1; it is 1 where a turn was cut off, so that no answer came.
+        """
         return {
             "success": self._answer == self.stream.answer,
             "answer": self._answer,
             "waiting": self._waiting,
+            "latency": 1.0 if self._ended == "cut_off" else min(self._waiting, LONGEST_WAIT) / LONGEST_WAIT,
             "noted": sum(map(len, self._notes)),
             "ended": self._ended,
         }
