@@ -23,6 +23,7 @@ from mmrl.config.data import (
     DataConfig,
     DynamicGroupSamplingConfig,
     SelectiveReplayConfig,
+    SpreadGroupSamplingConfig,
     StagedPromptsConfig,
     SuccessReplayConfig,
     VarianceAwarePromptsConfig,
@@ -47,7 +48,7 @@ from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation
 from mmrl.training.rollouts.collect import FixedGroupSampler, GroupSampler
 from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
-from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
+from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler, SpreadGroupSampler
 from mmrl.training.rollouts.importance_correction import build_importance_correction
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.rollouts.mixed_source import MixedSource
@@ -377,6 +378,8 @@ def build_group_sampler(data: DataConfig, seed: int) -> GroupSampler:
     chosen, half = data.group_sampling, data.group_size // 2
     if isinstance(chosen, DynamicGroupSamplingConfig):
         return DynamicGroupSampler(data.groups, data.group_size, chosen.max_rounds)
+    if isinstance(chosen, SpreadGroupSamplingConfig):
+        return SpreadGroupSampler(data.group_size, chosen.below)
     if isinstance(chosen, AdaptiveGroupSamplingConfig):
         return AdaptiveGroupSampler(
             group_size=data.group_size,

@@ -57,6 +57,15 @@ class DynamicGroupSamplingConfig(Section):
     """The sampling rounds of one iteration; groups of equal rewards fill up what is still missing then."""
 
 
+class SpreadGroupSamplingConfig(Section):
+    """Groups whose rewards hardly differ are left out, for rewards that are no two values (RLPR, arXiv:2506.18254)."""
+
+    name: Literal["spread"] = "spread"
+    below: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """A group is left out if the standard deviation of its rewards is below this share of the mean over all groups.
+    RLPR compares with a moving average of that mean."""
+
+
 class AdaptiveGroupSamplingConfig(Section):
     """Each prompt is drawn until it has enough good and bad answers, of which `group_size` stay (Reinforce-Ada,
     arXiv:2510.04996)."""
@@ -143,7 +152,8 @@ PromptsConfig = Annotated[
 GroupSamplingConfig = Annotated[
     Annotated[FixedGroupSamplingConfig, Tag("fixed")]
     | Annotated[DynamicGroupSamplingConfig, Tag("dynamic")]
-    | Annotated[AdaptiveGroupSamplingConfig, Tag("adaptive")],
+    | Annotated[AdaptiveGroupSamplingConfig, Tag("adaptive")]
+    | Annotated[SpreadGroupSamplingConfig, Tag("spread")],
     Discriminator(tag_of("name", "fixed")),
 ]
 ReplayConfig = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -110,10 +111,7 @@ def test_a_run_with_snapshots_is_resumed_to_the_bit(tmp_path: Path):
 
     straight, first = made()
     straight.train()
-    gone = tmp_path / "run" / "checkpoints" / "step-6"
-    for part in sorted(gone.rglob("*"), reverse=True):
-        part.unlink() if part.is_file() else part.rmdir()
-    gone.rmdir()
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-6")
     resumed, second = made()
     resumed.resume()
     resumed.train()

@@ -6,11 +6,24 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import PositiveFloat
+
 from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
+from mmrl.config.section import Section
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
+
+
+class BalanceConfig(Section):
+    """Each update has one of two terms, imitation or the other, by the norm of imitation's gradient (SASR)."""
+
+    number = "gamma"
+
+    gamma: PositiveFloat = 1.0
+    """An update imitates with the probability |g| / (|g| + gamma |g0|), |g| the norm of the last gradient of imitation
+    and |g0| that of the first one of the mix, which `pretraining` may precede (arXiv:2505.13026)."""
 
 
 class MixConfig(AlgorithmConfig):
@@ -19,6 +32,8 @@ class MixConfig(AlgorithmConfig):
     objective: ClassVar[str] = "mmrl.training.objectives.mixed_terms:MixedTerms"
     on_decisions: ClassVar[bool] = True
     name: Literal["mix"] = "mix"
+    balance: BalanceConfig | None = None
+    """Set: a mix of two terms, of which one learns from demonstrations, takes one of them in each update."""
     terms: tuple[AlgorithmConfig, ...] = ()
     """Each is an `algorithm` section with a `weight`. Terms that learn from the policy's own answers share them; a term
     such as sft learns from the samples' demonstrations beside them."""
@@ -49,6 +64,9 @@ class MixConfig(AlgorithmConfig):
             return
         if all(term.experience != "rollouts" for term in self.terms):
             yield "algorithm.terms: none learns from the policy's own answers: choose an algorithm, without mix"
+        imitated = [term.experience == "demonstrations" for term in self.terms]
+        if self.balance is not None and (len(imitated) != 2 or sum(imitated) != 1):
+            yield "algorithm.balance: it chooses between two terms, one of them on demonstrations: list grpo and sft"
         if all(term.weight == 0 for term in self.terms):
             yield "algorithm.terms: all weights are 0, so nothing would be learnt"
         advantages = [each for term in self.terms if (each := getattr(term, "advantage", None)) is not None]

@@ -81,6 +81,10 @@ BUILT_IN = {
     "path_coverage": "mmrl.rewards.rules.path_coverage:PathCoverage",
     "legible_text": "mmrl.rewards.rules.legible_text:LegibleText",
     "hallucinated_text": "mmrl.rewards.rules.legible_text:HallucinatedText",
+    # the likelihood of answers under models of the run
+    "reference_likelihood": "mmrl.rewards.rules.reference_likelihood:ReferenceLikelihood",
+    "reasoning_reflection": "mmrl.rewards.rules.reference_likelihood:ReasoningReflection",
+    "likely_answer": "mmrl.rewards.rules.reference_likelihood:LikelyAnswer",
     # episodes of an environment
     "outcome": "mmrl.rewards.rules.outcome:EpisodeOutcome",
     "tool_calls": "mmrl.rewards.rules.outcome:ToolCalls",

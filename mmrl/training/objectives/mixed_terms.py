@@ -15,6 +15,7 @@ from mmrl.config.algorithms.mixture import MixConfig
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, uses_velocity_loss
+from mmrl.training.objectives.imitation_balance import ImitationBalance
 
 CHECKED = "log_prob_change_max"
 """The metric that the loop compares with its bound on the replay gap."""
@@ -36,6 +37,7 @@ class MixedTerms(Objective):
         self._policy, self._config, self._terms = policy, config, list(terms)
         self._labels = config.labels()
         self._sampled = [term.experience == "rollouts" for term in config.terms]
+        self._balance = None if config.balance is None else ImitationBalance(config.balance.gamma)
         self._lead = next(number for number, term in enumerate(config.terms) if term is config.lead)
 
     @classmethod
@@ -70,7 +72,7 @@ class MixedTerms(Objective):
         gathers_in_calls: bool = False,
     ) -> None:
         """Add the weighted sum of the terms' gradients; each is a mean over the micro-batches that it learns from."""
-        weights = self._weights()
+        weights = self._weights(seeds)
         chosen = [number for number, weight in enumerate(weights) if weight]
         if len(self._terms) == 1:
             self._terms[0].accumulate(batches, factor * weights[0], seeds, metrics, gathers_in_calls)
@@ -90,7 +92,9 @@ class MixedTerms(Objective):
             metrics.absorb(found, without=() if number == self._lead else (CHECKED,), prefix=self._prefix(number))
             if number != self._lead and CHECKED in (checked := found.values()):
                 metrics.maximum(CHECKED, checked[CHECKED])
-        self._gauge(gradients, weights, factor, metrics)
+        norms = self._gauge(gradients, weights, factor, metrics)
+        if self._balance is not None and (imitated := norms.get(self._sampled.index(False))) is not None:
+            self._balance.observe(imitated / factor)
         for place, (parameter, start) in enumerate(zip(parameters, before, strict=True)):
             parts = [(gradients[number][place], weights[number]) for number in chosen]
             parameter.grad = _weighted_sum(start, parts)
@@ -100,20 +104,30 @@ class MixedTerms(Objective):
             term.finish_iteration(updates)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors of all terms, by the number of the term and their name."""
-        return {
+        """Return the tensors of all terms, by the number of the term and their name, and those of the balance."""
+        own = {} if self._balance is None else self._balance.state_dict()
+        return {f"balance.{name}": tensor for name, tensor in own.items()} | {
             f"{number}.{name}": tensor
             for number, term in enumerate(self._terms)
             for name, tensor in term.state_dict().items()
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        if self._balance is not None:
+            start = "balance."
+            own = {key[len(start) :]: each for key, each in state.items() if key.startswith(start)}
+            self._balance.load_state_dict(own)
         for number, term in enumerate(self._terms):
             start = f"{number}."
             term.load_state_dict({key[len(start) :]: each for key, each in state.items() if key.startswith(start)})
 
-    def _weights(self) -> list[float]:
-        return [term.weight for term in self._config.terms]
+    def _weights(self, seeds: Sequence[int]) -> list[float]:
+        """Return the weight of each term in an update whose micro-batches have these seeds."""
+        weights = [term.weight for term in self._config.terms]
+        if self._balance is None:
+            return weights
+        imitates = self._balance.imitates(seeds[0])
+        return [weight if sampled != imitates else 0.0 for weight, sampled in zip(weights, self._sampled, strict=True)]
 
     def _learns_from(self, number: int, batch: MicroBatch) -> bool:
         return self._sampled[number] if batch.term is None else batch.term == number
@@ -127,15 +141,18 @@ class MixedTerms(Objective):
         weights: Sequence[float],
         factor: float,
         metrics: MetricAccumulator,
-    ) -> None:
+    ) -> dict[int, float]:
+        """Log norms, cosines and weights, and return the norms by the number of the term."""
         norms = {number: math.sqrt(_dot(each, each)) for number, each in gradients.items()}
+        for number, weight in enumerate(weights):
+            metrics.mean(f"weight/{self._labels[number]}", weight)
         for number, norm in norms.items():
             metrics.mean(f"gradient/{self._labels[number]}", norm / factor)
-            metrics.mean(f"weight/{self._labels[number]}", weights[number])
         for one, other in combinations(gradients, 2):
             if norms[one] and norms[other]:
                 cosine = _dot(gradients[one], gradients[other]) / norms[one] / norms[other]
                 metrics.mean(f"gradient/cosine/{self._labels[one]}/{self._labels[other]}", cosine)
+        return norms
 
 
 def _dot(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> float:

@@ -18,7 +18,7 @@ from mmrl.checks import check_shapes
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.policy import RolloutRequest
-from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRollouts
+from mmrl.training.rollouts.collect import CollectedRollouts, FixedGroupSampler, Origin, ScoredRollouts
 
 ADAPTIVE_STREAM = 2
 """The number of the random stream that picks rows."""
@@ -70,6 +70,37 @@ class DynamicGroupSampler:
                 "draws/rows": float(len(group_index)),
                 "draws/dropped_groups": float(len(group_index.unique()) - num_informative - len(filling)),
                 "draws/filled_groups": float(len(filling)),
+            },
+        )
+
+
+@dataclass(frozen=True)
+class SpreadGroupSampler(FixedGroupSampler):
+    """`group_size` answers to each prompt, of which groups with little spread are left out of training.
+
+    For rewards that take many values, such as a likelihood: two answers are hardly ever equal, and dividing by a small
+    spread would make much of nothing. If no group has any spread, all are trained on.
+    """
+
+    below: float = 0.5
+    """The share of the mean spread under which a group is left out."""
+
+    def select(self, scored: ScoredRollouts, iteration: int) -> CollectedRollouts:
+        """Select the groups with enough spread. Metrics: `draws/dropped_groups` and `draws/mean_spread`."""
+        total, group_index = scored.total, scored.group_index
+        groups, place = group_index.unique(return_inverse=True)
+        known = [total[(group_index == group) & total.isfinite()] for group in groups]
+        spread = torch.stack([each.std(correction=0) if len(each) else total.new_zeros(()) for each in known])
+        mean = spread.mean()
+        kept = (spread >= self.below * mean)[place]
+        return CollectedRollouts(
+            scored,
+            in_baseline=kept,
+            trained=kept,
+            on_policy=scored.is_from(Origin.POLICY),
+            metrics={
+                "draws/dropped_groups": float(len(groups) - len(group_index[kept].unique())),
+                "draws/mean_spread": float(mean),
             },
         )
 

@@ -15,9 +15,15 @@ from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.policy import Capability, RolloutRequest, batch_requests, chunk_requests
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler, balanced_rows
+from mmrl.training.rollouts.group_sampling import (
+    AdaptiveGroupSampler,
+    DynamicGroupSampler,
+    SpreadGroupSampler,
+    balanced_rows,
+)
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, collect, source
 
@@ -176,3 +182,29 @@ def test_dropped_groups_do_not_enter_spread_metrics():
     gained = torch.cat([batch.advantages for batch in found.micro_batches])
     silent = len(trained[group_spread(gained, trained) == 0].unique())
     assert silent == found.metrics["draws/filled_groups"]
+
+
+class Nearly(Right):
+    """Almost nothing for a wrong answer to the first question, so that its rewards hardly differ."""
+
+    def score_one(self, item: RewardInput) -> float:
+        return super().score_one(item) * (0.01 if item.id.startswith("s0/") else 1.0)
+
+
+def test_groups_of_little_spread_are_left_out_of_training_and_of_the_baseline():
+    sampler = SpreadGroupSampler(6, below=0.5)
+    found = collect(source(reward=Nearly(), group_sampler=sampler, prompts=PromptSampler(questions(), 8, seed=0)))
+    prompts = {sample.id for batch in found.micro_batches for sample in batch.rollout.samples}
+    assert "s0" not in prompts and found.metrics["draws/dropped_groups"] == 8 - len(prompts)
+    assert found.metrics["draws/mean_spread"] > 0
+
+
+def test_without_any_spread_all_groups_stay():
+    class Zero(Right):
+        """The same for every answer."""
+
+        def score_one(self, item: RewardInput) -> float:
+            return 0.0
+
+    found = collect(source(reward=Zero(), group_sampler=SpreadGroupSampler(6)))
+    assert found.metrics["draws/dropped_groups"] == 0 and sum(b.rollout.rows for b in found.micro_batches) == 24

@@ -57,7 +57,7 @@ def test_page_names_every_choice(page):
         if name.endswith("Config") and isinstance(section, type) and "name" in section.model_fields
         if section is not StartsConfig
     ]
-    assert len(names) == 9 and all(f"`{name}`" in page for name in [*names, *STARTS.built_in, *get_args(Curve)])
+    assert len(names) == 10 and all(f"`{name}`" in page for name in [*names, *STARTS.built_in, *get_args(Curve)])
 
 
 def test_page_data_can_be_read_and_its_rewards_exist(page, tmp_path):
