@@ -23,6 +23,8 @@ REASONERS: Mapping[str, Path] = {"sums": WEIGHTS / "vlm-sums", "remainders": WEI
 """Language models of `mmrl_shapeworld.reasoning`, by family."""
 SECOND_TURNS = WEIGHTS / "vlm-sums-twice"
 """The language model of sums that was taught a second turn."""
+TAUGHT_SUMS = WEIGHTS / "vlm-sums-taught"
+"""The language model of sums that writes in full and has one habit: a teacher of the one before."""
 CALLS = WEIGHTS / "vlm-calls"
 """The language model that calls a tool for calculations."""
 VLM_WORLDS = WEIGHTS / "vlm-worlds"
@@ -46,6 +48,7 @@ _FOLDERS: Mapping[str, Mapping[str, Path]] = {
         "": VLM,
         **REASONERS,
         "sums-twice": SECOND_TURNS,
+        "sums-taught": TAUGHT_SUMS,
         "calls": CALLS,
         "vlm-worlds": VLM_WORLDS,
         "screens": VLM_SCREENS,

@@ -15,6 +15,7 @@ from tools.shapeworld_pretrain import (
     observer,
     reasoner,
     second_turns,
+    taught_sums,
     tool_turns,
     vlm,
 )
@@ -26,7 +27,8 @@ SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42
 def main() -> None:
     """Train one part, or all of them in order."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=[*SHARES, "painter", *reasoner.SCHEDULES, "second-turns", "calls", "all"])
+    of_sums = ("second-turns", "taught-sums")
+    parser.add_argument("part", choices=[*SHARES, "painter", *reasoner.SCHEDULES, *of_sums, "calls", "all"])
     parser.add_argument("--minutes", type=float, default=130.0, help="for the part; of `all`, each gets its share")
     parser.add_argument("--out", type=Path, required=True, help="folder that receives all that was trained")
     parser.add_argument("--threads", type=int, default=1)
@@ -52,6 +54,8 @@ def main() -> None:
             reasoner.train(family, args.out / f"vlm-{family}")
     if args.part in ("second-turns", "all"):
         second_turns.train(args.out / "vlm-sums-twice")
+    if args.part in ("taught-sums", "all"):
+        taught_sums.train(args.out / "vlm-sums-taught")
     if args.part in ("calls", "all"):
         tool_turns.train(args.out / "vlm-calls")
 

@@ -7,7 +7,8 @@ five prompts have 14 to 20 operands, and the models before training almost never
 `sums-halves-development` and `sums-halves-validation`, two operands are as likely as the largest two numbers of them
 together, before prompts that come twice are left out. In `sums-reflections`, demonstrations are episodes of two turns
 for the environment `attempts`. In `sums-announced`, every second prompt begins with a budget of tokens, as in
-`36;3+5*7=`, and its demonstration is the careless writer's fullest trace within it.
+`36;3+5*7=`, and its demonstration is the careless writer's fullest trace within it. In
+`sums-habitual`, demonstrations are in full and right, but the value after the subtraction of 8 or 9 is one too high.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
@@ -22,7 +23,15 @@ import numpy as np
 
 from mmrl.data.sample import Sample
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, Family, part_of, sample_calculation
-from mmrl_shapeworld.reasoning.traces import CARELESS, TEACHER, right_trace, steps_of, style_within, written_trace
+from mmrl_shapeworld.reasoning.traces import (
+    CARELESS,
+    HABITUAL,
+    TEACHER,
+    right_trace,
+    steps_of,
+    style_within,
+    written_trace,
+)
 
 PARTS = {"train": (71, 4096), "development": (72, 1024), "validation": (73, 1024), "longer": (74, 512)}
 """Seed and size of each split. Settings are chosen on development; validation is for results, and longer for results on
@@ -45,7 +54,9 @@ REFLECTIONS_SEED = 76
 """In `-reflections`, the prompts of training have a careless first answer and a teacher's right second one."""
 BUDGETS, BUDGETS_SEED = (4, 10, 20, 36), 82
 """In `-announced`, the budgets of every second prompt of training, and the seed of its traces."""
-TRAINING = ("train", "few", "mostly-hard", "hard", "short", "halves", "reflections", "announced")
+HABITS_SEED = 83
+"""In `-habitual`, the prompts of training have the traces of a writer with a habit as demonstrations."""
+TRAINING = ("train", "few", "mostly-hard", "hard", "short", "halves", "reflections", "announced", "habitual")
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in dict.fromkeys((*PARTS, *MORE, *TRAINING)))
 
 
@@ -59,7 +70,7 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     if split not in NAMES:
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
     name, _, part = split.partition("-")
-    if part in ("reflections", "announced"):
+    if part in ("reflections", "announced", "habitual"):
         return calculations(f"{name}-train")
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
@@ -153,6 +164,10 @@ def samples(split: str) -> list[Sample]:
         )
         for number, calculation in enumerate(calculations(split))
     ]
+    if part == "habitual":
+        rng = np.random.default_rng((HABITS_SEED, FAMILIES[family].modulus))
+        traces = [written_trace(calculation, HABITUAL, rng) for calculation in calculations(split)]
+        return [replace(sample, demonstration=trace) for sample, trace in zip(found, traces, strict=True)]
     if part != "announced":
         return found
     pairs = zip(found, _announced(family), strict=True)

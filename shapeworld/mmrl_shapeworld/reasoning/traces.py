@@ -66,6 +66,8 @@ RETRYING = Writer(
     repeated=0.75,
 )
 """The careless writer in a second turn, who mostly repeats the answer of the first."""
+HABITUAL = Writer(direct=0.0, concise=0.0, subtraction_error=1.0)
+"""A writer in full who always has the habit, and makes no other error: good, and wrong in one way."""
 TEACHER = Writer(direct=0.0, concise=0.5)
 """Whoever shows how to check an answer: by calculating without errors, half of the time in full."""
 
