@@ -5,7 +5,7 @@ follows is the action of the environment that is played. A rule rewards the tag 
 (arXiv:2507.22844):
 
 plan     the episode is a success in the end
-explore  the action is none that was tried before, and had an effect
+explore  the turn reached something new; where that is not measured, its action was not tried before and had an effect
 reflect  the turn before had no effect, and this one is another and has one
 """
 
@@ -45,26 +45,30 @@ class TaggedSteps(WrappedEnvironment):
 
     name = "tagged"
 
-    def __init__(self, of: Environment, effect: str = "effect", max_turns: int | None = None) -> None:
+    def __init__(
+        self, of: Environment, effect: str = "effect", new: str | None = None, max_turns: int | None = None
+    ) -> None:
         """
         Args:
             of: the environment that is played; in a recipe its name, or its section with `name` and `args`.
             effect: what is measured of a turn (`turns/info/NAME`) that is 0 if the action came to nothing.
+            new: what is measured of a turn that is above 0 if it reached something new, such as another page; None: an
+                action that was not tried before and had an effect did.
             max_turns: actions of an episode; None: as the environment that is played says.
         """
         super().__init__(of, max_turns)
-        self.effect = effect
+        self.effect, self.new = effect, new
 
     def begin(self, sample: Sample, reader: MediaReader) -> TaggedEpisode:
         """Begin an episode of the environment that is played."""
-        return TaggedEpisode(self.of.begin(sample, reader), self.effect)
+        return TaggedEpisode(self.of.begin(sample, reader), self.effect, self.new)
 
 
 class TaggedEpisode:
     """The turns of one row, with the rewards of their tags."""
 
-    def __init__(self, episode: Episode, effect: str) -> None:
-        self._episode, self._effect = episode, effect
+    def __init__(self, episode: Episode, effect: str, new: str | None = None) -> None:
+        self._episode, self._effect, self._new = episode, effect, new
         self._tags: list[str | None] = []
         self._tried: list[str] = []
         self._effects: list[bool] = []
@@ -73,17 +77,18 @@ class TaggedEpisode:
         """Carry out what stands behind the tag.
 
         Raises:
-            ConfigError: the environment that is played does not measure `effect`.
+            ConfigError: the environment that is played does not measure `effect` or `new`.
         """
         tag, rest = (None, None) if action is None else read_tag(action)
         step = self._episode.step(rest)
-        if self._effect not in step.info:
-            known = ", ".join(sorted(step.info)) or "nothing"
-            raise ConfigError(f"tagged: effect is {self._effect!r}, and of a turn are measured: {known}")
-        effect = step.info[self._effect] > 0
+        effect = measured(step, "effect", self._effect)
+        untried = effect and rest not in self._tried
+        new = untried if self._new is None else measured(step, "new", self._new)
         rewards = {UNTAGGED: 1.0} if tag is None else {}
-        if tag in (EXPLORE, REFLECT):
-            rewards[str(tag)] = float(self._is_true(str(tag), rest or "", effect))
+        if tag == EXPLORE:
+            rewards[EXPLORE] = float(new)
+        elif tag == REFLECT:
+            rewards[REFLECT] = float(self._recovers(rest or "", effect))
         self._tags.append(tag)
         self._tried.append(rest or "")
         self._effects.append(effect)
@@ -101,7 +106,17 @@ class TaggedEpisode:
         repeated = 1 - len(set(self._tried)) / max(len(self._tried), 1)
         return {"repeated": repeated, **found, "turn_rewards": {**found.get("turn_rewards", {}), PLAN: plans}}
 
-    def _is_true(self, tag: str, action: str, effect: bool) -> bool:
-        if tag == EXPLORE:
-            return effect and action not in self._tried
+    def _recovers(self, action: str, effect: bool) -> bool:
         return bool(self._effects) and not self._effects[-1] and effect and action != self._tried[-1]
+
+
+def measured(step: Step, key: str, name: str) -> bool:
+    """Return whether a measured value of a turn is above 0; `key` of the environment `tagged` names it.
+
+    Raises:
+        ConfigError: it is not measured.
+    """
+    if name not in step.info:
+        known = ", ".join(sorted(step.info)) or "nothing"
+        raise ConfigError(f"tagged: {key} is {name!r}, and of a turn are measured: {known}")
+    return step.info[name] > 0

@@ -27,6 +27,10 @@ TAUGHT_SUMS = WEIGHTS / "vlm-sums-taught"
 """The language model of sums that writes in full and has one habit: a teacher of the one before."""
 CALLS = WEIGHTS / "vlm-calls"
 """The language model that calls a tool for calculations."""
+SHOP = WEIGHTS / "vlm-shop"
+"""The language model that shops in `mmrl_shapeworld.shop`."""
+SHOP_PROGRESS = WEIGHTS / "shop-progress"
+"""The estimator of what a turn in the shop contributes, from episodes of that model before it is trained."""
 VLM_WORLDS = WEIGHTS / "vlm-worlds"
 """The VLM of the questions of `mmrl_shapeworld.worlds`."""
 VLM_ZOOM = WEIGHTS / "vlm-zoom"
@@ -50,6 +54,7 @@ _FOLDERS: Mapping[str, Mapping[str, Path]] = {
         "sums-twice": SECOND_TURNS,
         "sums-taught": TAUGHT_SUMS,
         "calls": CALLS,
+        "shop": SHOP,
         "vlm-worlds": VLM_WORLDS,
         "screens": VLM_SCREENS,
         "zoom": VLM_ZOOM,
@@ -57,6 +62,7 @@ _FOLDERS: Mapping[str, Mapping[str, Path]] = {
     },
     "image_tokens": {"": IMAGE_AR},
     "clip": {"": CLIP},
+    "progress": {"shop": SHOP_PROGRESS},
 }
 
 
@@ -65,7 +71,8 @@ def model_folder(name: str, kind: str) -> Path:
 
     Args:
         name: The text after `shapeworld:`; empty for plain `shapeworld`.
-        kind: `policy.kind`: pipeline, vlm or image_tokens; or clip, the encoder of a reward model.
+        kind: `policy.kind`: pipeline, vlm or image_tokens; clip, the encoder of a reward model, or
+            progress, an estimator of what turns contribute.
 
     Raises:
         KeyError: No such model ships. The message lists the models of this kind.

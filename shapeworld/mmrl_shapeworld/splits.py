@@ -22,6 +22,7 @@ from mmrl_shapeworld.reasoning import (
     call_traces,
     listed_calls,
 )
+from mmrl_shapeworld.shop import shop_splits
 from mmrl_shapeworld.vqa import question_splits
 from mmrl_shapeworld.worlds import (
     badge_pages,
@@ -58,6 +59,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (answer_pairs.NAMES, answer_pairs.samples),
     (listed_calls.NAMES, listed_calls.samples),
     (call_traces.NAMES, call_traces.samples),
+    (shop_splits.NAMES, shop_splits.samples),
 )
 """The names of splits, and the function that draws one."""
 

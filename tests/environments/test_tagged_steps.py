@@ -71,6 +71,13 @@ def test_a_plan_that_fails_and_a_turn_without_a_tag():
     assert steps[1].rewards == {"given": 2.0, "untagged": 1.0} and steps[1].info["tag"] == -1
 
 
+def test_exploring_may_be_measured_by_the_environment():
+    episode = TaggedSteps(Doors(), new="late").begin(Sample("s", answer="c"), READER)
+    assert episode.step("<explore>a").rewards["explore"] == 0.0  # which says that nothing new was reached
+    with pytest.raises(ConfigError, match="new is 'far', and of a turn are measured: effect, late"):
+        TaggedSteps(Doors(), new="far").begin(Sample("s", answer="c"), READER).step("<explore>a")
+
+
 def test_reflecting_needs_something_to_reflect_on():
     steps, _ = played("<reflect>a", "<reflect>b", "<explore>b", None)
     assert [step.rewards.get("reflect") for step in steps] == [0.0, 0.0, None, None]

@@ -15,6 +15,7 @@ from tools.shapeworld_pretrain import (
     observer,
     reasoner,
     second_turns,
+    shop_turns,
     taught_sums,
     tool_turns,
     vlm,
@@ -27,8 +28,8 @@ SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42
 def main() -> None:
     """Train one part, or all of them in order."""
     parser = argparse.ArgumentParser(description=__doc__)
-    of_sums = ("second-turns", "taught-sums")
-    parser.add_argument("part", choices=[*SHARES, "painter", *reasoner.SCHEDULES, *of_sums, "calls", "all"])
+    further = ("second-turns", "taught-sums", "calls", "shop")
+    parser.add_argument("part", choices=[*SHARES, "painter", *reasoner.SCHEDULES, *further, "all"])
     parser.add_argument("--minutes", type=float, default=130.0, help="for the part; of `all`, each gets its share")
     parser.add_argument("--out", type=Path, required=True, help="folder that receives all that was trained")
     parser.add_argument("--threads", type=int, default=1)
@@ -58,6 +59,8 @@ def main() -> None:
         taught_sums.train(args.out / "vlm-sums-taught")
     if args.part in ("calls", "all"):
         tool_turns.train(args.out / "vlm-calls")
+    if args.part in ("shop", "all"):
+        shop_turns.train(args.out / "vlm-shop")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,111 @@
+"""Data sets of the toy shop: `shop-train`, `-development`, `-validation` and `-ood`.
+
+Sources are `shop-4` to `shop-6` by the number of shelves. Training, development and validation have shops of four and
+five shelves; `-ood` has larger ones, of six, and wants things that were never wanted in training. In
+`shop-reflected-development`, `-validation` and `-ood` a reflector sends two actions of an episode back; the ids are
+those of the splits without it. `shop-steps-train` has a sample for each action of a sure hand, who opens shelves in any
+order: it follows the recorded ones before it, and is a success if it is the recorded one. `shop-made-1` has those
+of the first 400 tasks of training that the model solved in two episodes, with the shorter one as the demonstration, and
+`shop-made-2` those that it solved after it had imitated these (`mmrl data demonstrate`).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from mmrl.data.sample import Sample
+from mmrl_shapeworld.shop.careless_shopper import WANDERER, shop
+from mmrl_shapeworld.shop.shop_environment import RECORDED, REFLECTIONS, START, ShopTask
+from mmrl_shapeworld.worlds.disjoint_draws import draw_disjoint
+
+SEEN = (
+    *("bread", "milk", "rice", "salt", "tea", "jam", "soap", "rope"),
+    *("lamp", "book", "pen", "cup", "hat", "shoe", "belt", "coat"),
+)
+UNSEEN = ("honey", "glue", "brush", "scarf")
+"""The things that training wants, and those that it never wants, though they lie on its shelves."""
+SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
+"""Tasks of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
+REFLECTED = tuple(f"shop-reflected-{part}" for part in SIZES if part != "train")
+STEPS = "shop-steps-train"
+MADE = {"shop-made-1": "made_round_1.json", "shop-made-2": "made_round_2.json"}
+"""The splits of demonstrations that the model made itself, and their files: the turns of an episode by sample."""
+NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, STEPS, *MADE)
+SENT_BACK = 2
+"""The actions of an episode that the reflector sends back."""
+_SEED = 141
+
+
+def sample_task(rng: np.random.Generator, shelves: tuple[int, ...] = (4, 5), unseen: bool = False) -> ShopTask:
+    """Sample a shop with one of these numbers of shelves; with `unseen`, it wants a thing that training never wants."""
+    known = UNSEEN if unseen else SEEN
+    wanted = known[int(rng.integers(len(known)))]
+    others = [each for each in (*SEEN, *UNSEEN) if each != wanted]
+    count = shelves[int(rng.integers(len(shelves)))]
+    items = [wanted, *(others[place] for place in rng.choice(len(others), count - 1, replace=False))]
+    order = rng.permutation(count)
+    numbers = rng.choice(10, count, replace=False)
+    return ShopTask(wanted, tuple(map(int, numbers)), tuple(items[place] for place in order))
+
+
+def checksum(task: ShopTask) -> int:
+    """Return the checksum of a task, which decides on its split."""
+    return zlib.crc32(repr(task).encode())
+
+
+@cache
+def tasks(split: str) -> tuple[ShopTask, ...]:
+    """Return the tasks of a split, always the same.
+
+    Raises:
+        KeyError: there is no such split.
+    """
+    if split not in NAMES:
+        raise KeyError(f"there is no split {split!r} of the shop: choose one of {', '.join(NAMES)}")
+    part = split.rpartition("-")[2]
+    rng = np.random.default_rng((_SEED, list(SIZES).index(part)))
+    shelves, unseen = ((6,), True) if part == "ood" else ((4, 5), False)
+    return draw_disjoint(part, SIZES[part], lambda _: sample_task(rng, shelves, unseen), checksum)
+
+
+@cache
+def _steps() -> tuple[Sample, ...]:
+    rng, found = np.random.default_rng((_SEED, len(SIZES))), list[Sample]()
+    for sample, task in zip(samples("shop-train"), tasks("shop-train"), strict=True):
+        turns = shop(task, WANDERER, rng)[0]
+        found += [
+            replace(sample, id=f"{sample.id}-step-{start}", metadata={START: start, RECORDED: turns})
+            for start in range(len(turns))
+        ]
+    return tuple(found)
+
+
+def samples(split: str) -> list[Sample]:
+    """Return a split as data.
+
+    Raises:
+        KeyError: there is no such split.
+    """
+    if split == STEPS:
+        return list(_steps())
+    if split in MADE:
+        made = json.loads((Path(__file__).parent / MADE[split]).read_text(encoding="utf-8"))
+        found = [sample for sample in samples("shop-train") if sample.id in made]
+        return [replace(sample, demonstration={"turns": made[sample.id]}) for sample in found]
+    metadata = {REFLECTIONS: SENT_BACK} if split in REFLECTED else {}
+    return [
+        Sample(
+            id=f"{split.replace('-reflected', '')}-{number:04d}",
+            prompt=task.prompt,
+            answer=task.as_dict(),
+            source=f"shop-{len(task.shelves)}",
+            metadata=dict(metadata),
+        )
+        for number, task in enumerate(tasks(split))
+    ]

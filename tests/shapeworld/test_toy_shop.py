@@ -1,0 +1,130 @@
+"""The toy shop: actions and their effects, the reflector, single steps, splits and shoppers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mmrl.data.media.budget import MediaBudget
+from mmrl.data.media.reader import MediaReader
+from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError, DataError
+from mmrl_shapeworld import splits
+from mmrl_shapeworld.shop.careless_shopper import CARELESS, EXPERT, shop
+from mmrl_shapeworld.shop.shop_environment import ShopEpisode, ShopTask, ToyShop
+from mmrl_shapeworld.shop.shop_splits import MADE, NAMES, STEPS, UNSEEN, tasks
+
+READER = MediaReader(MediaBudget())
+TASK = ShopTask("bread", (4, 1, 7), ("rope", "bread", "lamp"))
+
+
+def played(*actions: str | None, reflections: int = 0):
+    episode = ShopEpisode(TASK, reflections)
+    seen = [step.observation and step.observation.text for step in map(episode.step, actions)]
+    return seen, episode.outcome()
+
+
+def test_who_finds_takes_and_pays_wins():
+    seen, outcome = played("<plan>open 4", "open 1", "take", "<plan>pay")
+    assert seen == ["none", "here", "got", None]
+    assert outcome["success"] and outcome["found"] and (outcome["repeated"], outcome["wasted"]) == (0, 0)
+
+
+def test_a_wrong_thing_has_to_be_put_back():
+    seen, outcome = played("open 4", "take", "open 1", "put", "open 1")
+    assert seen == ["none", "got", "no", "put", None]  # five actions are all that three shelves have
+    assert outcome["ended"] == "actions" and outcome["wasted"] == pytest.approx(1 / 5)
+    assert played("open 4", "take", "pay")[1]["success"] is False
+
+
+@pytest.mark.parametrize("action", ["take", "put", "pay", "open 9", "open", "buy", "", "open 41", "open \u0661"])
+def test_what_cannot_be_done_is_refused(action):
+    seen, outcome = played(action)
+    assert seen == ["no"] and outcome["wasted"] == 1.0
+
+
+def test_a_shelf_that_is_opened_again_counts_as_repeated():
+    episode = ShopEpisode(TASK)
+    infos = [episode.step(action).info for action in ("open 7", "open 7", "open 1", "take")]
+    assert [(info["effect"], info["repeated"], info["new"]) for info in infos] == [
+        (1, 0, 1),
+        (0, 1, 0),
+        (1, 0, 1),
+        (1, 0, 0),
+    ]
+    assert (infos[2]["found"], infos[3]["taken"], infos[3]["grabbed"]) == (1, 1, 0)
+    assert episode.outcome()["repeated"] == 1 / 4
+
+
+def test_the_reflector_sends_useless_actions_back_before_they_cost_anything():
+    seen, outcome = played("open 7", "open 7", "pay", "open 7", reflections=2)
+    assert seen == ["none", "again", "again", "none"]
+    assert (outcome["reflected"], outcome["actions"], outcome["repeated"]) == (2, 2, 0.5)
+    assert ToyShop(reflections=5).max_turns == ToyShop().max_turns + 3
+    with pytest.raises(ConfigError, match="reflections is -1"):
+        ToyShop(reflections=-1)
+
+
+def test_a_turn_that_was_cut_off_ends_the_episode():
+    assert played("open 7", None)[1]["ended"] == "cut_off"
+
+
+def test_a_single_step_is_right_if_it_is_the_recorded_one():
+    chosen = [sample for sample in splits.samples(STEPS)[:40] if sample.metadata["start"] == 2]
+    shop_of = ToyShop()
+    for sample in chosen:
+        recorded = sample.metadata["recorded"]
+        assert shop_of.first_turns(sample) == tuple(recorded[:2])
+        for action, right in ((recorded[2].replace("<explore>", "<plan>"), True), ("put", False)):
+            episode = shop_of.begin(sample, READER)
+            for each in recorded[:2]:
+                assert episode.step(each).observation is not None
+            assert episode.step(action).observation is None
+            assert episode.outcome()["success"] is right
+
+
+def test_splits_differ_and_the_larger_shops_want_unseen_things():
+    prompts = {
+        name: {str(task) for task in tasks(name)} for name in ("shop-train", "shop-development", "shop-validation")
+    }
+    assert len(set.union(*prompts.values())) == sum(map(len, prompts.values()))
+    for name in NAMES:
+        if name == STEPS or name in MADE:
+            continue
+        for sample in splits.samples(name)[:50]:
+            task = ShopTask.from_dict(sample.answer)
+            assert (task.wanted in UNSEEN) == name.endswith("ood")
+            assert len(task.shelves) == 6 if name.endswith("ood") else len(task.shelves) in (4, 5)
+            assert sample.prompt == task.prompt and len(set(task.items)) == len(task.items)
+    plain, reflected = splits.samples("shop-ood"), splits.samples("shop-reflected-ood")
+    assert [each.id for each in plain] == [each.id for each in reflected]
+    assert reflected[0].metadata == {"reflections": 2} and plain[0].metadata == {}
+
+
+def test_an_expert_always_wins_and_a_careless_shopper_seldom():
+    rng = np.random.default_rng(0)
+    for name in ("shop-validation", "shop-ood"):
+        outcomes = {
+            who: [shop(task, who, rng)[2].outcome() for task in tasks(name)[:256]] for who in (EXPERT, CARELESS)
+        }
+        assert all(each["success"] and not each["wasted"] for each in outcomes[EXPERT])
+        assert 0.1 < np.mean([each["success"] for each in outcomes[CARELESS]]) < 0.5
+        assert 0.2 < np.mean([each["repeated"] for each in outcomes[CARELESS]]) < 0.5
+
+
+@pytest.mark.parametrize("change", [{"items": ["bread"]}, {"wanted": "jam"}, {"shelves": [1, 1, 2]}, None])
+def test_a_sample_of_another_kind_is_named(change):
+    answer = None if change is None else {**TASK.as_dict(), **change}
+    with pytest.raises(DataError, match=r"'other'.*shapeworld:shop-train"):
+        ToyShop().begin(Sample("other", answer=answer), READER)
+
+
+def test_demonstrations_that_the_model_made_succeed():
+    for name in MADE:
+        found = splits.samples(name)
+        assert 100 < len(found) < 400
+        for sample in found[:100]:
+            episode = ToyShop().begin(sample, READER)
+            assert all(episode.step(turn).observation is not None for turn in sample.demonstration["turns"][:-1])
+            assert episode.step(sample.demonstration["turns"][-1]).observation is None
+            assert episode.outcome()["success"]
