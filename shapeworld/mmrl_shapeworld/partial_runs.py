@@ -30,7 +30,7 @@ from mmrl_shapeworld.shipped_models import CLIP
 
 ROWS = (2, 4, 6, 8)
 """The rows of codes that are written in each state; the last is the finished picture."""
-TRAINING = ("train", 240, 2)
+TRAINING = ("train", 160, 2)
 JUDGED = {"development": ("development", 64, 4), "validation": ("validation", 64, 4)}
 """The split of captions, their number, and pictures of each."""
 LEAST = 0.1
