@@ -120,11 +120,12 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
         latent=config.raters.latent if config.raters else 0,
         dropout=config.head.dropout,
     )
+    notes: dict[str, float] = {}
     if config.goals is not None:
         courses = _courses(data, train, features)
         seeds = [fold_in(config.seed, member) for member in range(config.ensemble)]
         goal_heads = [train_goal_head(courses, shape, config.training, config.goals, seed) for seed in seeds]
-        notes, members = {}, _Members(goal_heads, [])
+        members = _Members(goal_heads, [])
     else:
         notes, members = _train(config, data, shape, log)
     with torch.no_grad():

@@ -141,7 +141,8 @@ def fillings(on: str) -> Fillings:
     rng = np.random.default_rng(seed)
     kinds = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
     encoder = load_encoder("learned", str(CLIP))
-    features, quality, choices = [], [], []
+    features: list[Tensor] = []
+    quality, choices = [], []
     while len(features) < count:
         hole, _ = sample_hole(rng, kinds)
         x1, y1, x2, y2 = hole.box

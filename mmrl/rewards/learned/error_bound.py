@@ -28,7 +28,8 @@ def inverse_precision(features: Tensor, ridge: float) -> Tensor:  # [N, F] of ra
         raise ValueError(f"ridge is {ridge}; expected a number above 0")
     exact = features.double()
     precision = ridge * torch.eye(sizes["F"], dtype=torch.float64, device=features.device) + exact.T @ exact
-    return torch.linalg.inv(precision).float()
+    inverse: Tensor = torch.linalg.inv(precision).float()
+    return inverse
 
 
 def error_bounds(features: Tensor, inverse: Tensor) -> Tensor:  # [B, F], [F, F]; [B]

@@ -83,9 +83,9 @@ class LearnedReward(EmbeddingReward):
         import torch
 
         features = self._features(self.encoder.embed_pixels(self.pixels(images).to(self.device)), items)
-        columns = self._scores.score_and_spread(features, self._latents)
+        columns = [*self._scores.score_and_spread(features, self._latents)]
         if self._scores.inverses is not None:
-            columns = (*columns, self._scores.bounds(features, self._latents))
+            columns.append(self._scores.bounds(features, self._latents))
         return torch.stack(columns, dim=1)
 
     def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:

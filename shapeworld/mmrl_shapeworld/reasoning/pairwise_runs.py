@@ -28,7 +28,7 @@ from mmrl_shapeworld.shipped_models import REASONERS
 
 PROMPTS, ANSWERS = 64, 16
 GROUPS, GROUP_SIZE = 16, 4
-ITERATIONS, LEARNING_RATE = 80, 0.2
+ITERATIONS, LEARNING_RATE = 160, 0.2
 HIDDEN = 64
 Form = Literal["pairwise", "score", "score-group"]
 
@@ -95,16 +95,17 @@ def training_pairs() -> JudgedPairs:
     """Return the pairs of `answer-pairs-train` as features, which compare an answer with the right number."""
     found = answer_pairs.samples("answer-pairs-train")
     encoder, numbers = _encoder(), [str(each.answer) for each in found]
-    sides = (text_features(encoder, [str(getattr(each, side)) for each in found], numbers)
-             for side in ("chosen", "rejected"))  # fmt: skip
-    return JudgedPairs(*sides, torch.ones(len(found), 1))
+    chosen, rejected = (text_features(encoder, [str(getattr(each, side)) for each in found], numbers)
+                        for side in ("chosen", "rejected"))  # fmt: skip
+    return JudgedPairs(chosen, rejected, torch.ones(len(found), 1))
 
 
 @cache
 def written_answers(on: str) -> tuple[Tensor, Tensor]:  # [N, K, F] and [N, K]
     """Return the features of the answers that the policy chooses from, and 1 for right ones; each prompt has both."""
     rng = np.random.default_rng((93, len(on)))
-    texts, numbers, right = [], [], []
+    right: list[list[bool]] = []
+    texts, numbers = [], []
     for calculation in calculations(f"sums-{on}"):
         own = [written_trace(calculation, CARELESS, rng) for _ in range(ANSWERS)]
         verdicts = [is_right(each, calculation) for each in own]
