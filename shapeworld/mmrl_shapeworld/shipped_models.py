@@ -39,6 +39,8 @@ VLM_PAGES = WEIGHTS / "vlm-pages"
 """The VLM that searches stacks of pages (`mmrl_shapeworld.worlds.page_stacks`)."""
 VLM_SCREENS = WEIGHTS / "vlm-screens"
 """The VLM that clicks buttons over several turns, of `mmrl_shapeworld.worlds.button_environment`."""
+VLM_ROOMS = WEIGHTS / "vlm-rooms"
+"""The VLM that places blocks around a table over several turns, of `mmrl_shapeworld.worlds.room_environment`."""
 IMAGE_AR = WEIGHTS / "ar-shapes-32"
 """The token image generator."""
 CLIP = WEIGHTS / "clip-shapes"
@@ -59,6 +61,7 @@ _FOLDERS: Mapping[str, Mapping[str, Path]] = {
         "screens": VLM_SCREENS,
         "zoom": VLM_ZOOM,
         "pages": VLM_PAGES,
+        "rooms": VLM_ROOMS,
     },
     "image_tokens": {"": IMAGE_AR},
     "clip": {"": CLIP},

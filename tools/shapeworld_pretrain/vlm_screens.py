@@ -10,60 +10,32 @@ its right clicks are learnt; then it is the careless annotator's, all of whose c
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
-from torch import Tensor, nn
-from torch.nn import functional as F
-from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.policy import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
-from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.scenes import COLOURS
 from mmrl_shapeworld.shipped_models import VLM_WORLDS
-from mmrl_shapeworld.vqa.canvas import PIXELS
-from mmrl_shapeworld.vqa.questions import Question
 from mmrl_shapeworld.worlds.button_environment import ButtonEpisode, ButtonScreens
-from mmrl_shapeworld.worlds.button_screens import BACK, LENGTHS, ButtonScreen, ScreenTask, sample_task
+from mmrl_shapeworld.worlds.button_screens import BACK, LENGTHS, ScreenTask, sample_task
 from mmrl_shapeworld.worlds.button_splits import Annotator, careless, checksum, click_on, samples
 from mmrl_shapeworld.worlds.disjoint_draws import SHARES
 from mmrl_shapeworld.worlds.screens import SEEN_SKINS
-from tools.shapeworld_pretrain.vlm import build_optimizers
-from tools.shapeworld_pretrain.vlm_batches import look, to_patches
-from tools.shapeworld_pretrain.vlm_hints import Hints, targets
+from tools.shapeworld_pretrain.picture_episodes import PictureEpisode, PictureTurn, learn_episodes
 
 EPISODES = 16
 """Episodes of a step."""
 ASTRAY, TREMOR = 0.12, 1.0
 """The sure hand's share of clicks on other buttons, and the standard deviation of its clicks in pixels."""
 NAMES = tuple(f"{colour} button" for colour in (*COLOURS, BACK))
-
-
-@dataclass(frozen=True)
-class ScreenTurn:
-    """A screen, the click on it, and whether the click is learnt."""
-
-    screen: ButtonScreen
-    action: str
-    is_learnt: bool
-
-
-@dataclass(frozen=True)
-class ScreenEpisode:
-    """An episode."""
-
-    prompt: str
-    turns: tuple[ScreenTurn, ...]
 
 
 def draw_task(rng: np.random.Generator) -> ScreenTask:
@@ -74,15 +46,16 @@ def draw_task(rng: np.random.Generator) -> ScreenTask:
             return task
 
 
-def play(task: ScreenTask, annotator: Annotator, learns_all: bool) -> ScreenEpisode:
+def play(task: ScreenTask, annotator: Annotator, learns_all: bool) -> PictureEpisode:
     """Return the episode of an annotator. Unless all is learnt, right clicks alone are."""
     episode, turns = ButtonEpisode(task), []
     while True:
         screen, action = episode.screen, annotator(episode)
         stepped = episode.step(action)
-        turns.append(ScreenTurn(screen, action, learns_all or bool(stepped.info["hit"])))
+        regions = tuple((f"{name} button", box) for name, box in screen.buttons)
+        turns.append(PictureTurn(screen.picture, regions, action, learns_all or bool(stepped.info["hit"])))
         if stepped.observation is None:
-            return ScreenEpisode(task.prompt, tuple(turns))
+            return PictureEpisode(task.prompt, tuple(turns))
 
 
 def sure_hand(rng: np.random.Generator) -> Annotator:
@@ -95,70 +68,6 @@ def sure_hand(rng: np.random.Generator) -> Annotator:
         return click_on(episode, aimed, *rng.normal(0, TREMOR, 2))
 
     return annotate
-
-
-class ScreenRows:
-    """The losses of episodes, with ids and pictures as the processor and the environment make them."""
-
-    def __init__(self, model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor) -> None:
-        self.model, self.words = model, processor.tokenizer
-        image = {"type": "image"}
-        text = processor.apply_chat_template(
-            [
-                {"role": "user", "content": [image, {"type": "text", "text": "?"}]},
-                {"role": "assistant", "content": "?"},
-                {"role": "user", "content": [image]},
-            ],
-            add_generation_prompt=True,
-        )
-        picture = Image.new("RGB", (PIXELS, PIXELS))
-        inputs = processor(text=[text], images=[picture, picture], return_tensors="pt")
-        ids, mark = inputs["input_ids"][0].tolist(), self.words.convert_tokens_to_ids("?")
-        first = ids.index(mark)
-        second = ids.index(mark, first + 1)
-        self.before, self.between, self.after = ids[:first], ids[first + 1 : second], ids[second + 1 :]
-        self.grid = inputs["image_grid_thw"][:1]
-
-    def loss(self, rows: Sequence[ScreenEpisode], hints: Hints) -> tuple[Tensor, Tensor]:
-        """Return the mean loss of the tokens of all clicks that are learnt, and that of the hints."""
-        ids, learnt = self._ids(rows)
-        screens = [turn.screen for row in rows for turn in row.turns]
-        questions = [
-            Question("", "", "", "", (), {}, (tuple((f"{name} button", box) for name, box in screen.buttons),))
-            for screen in screens
-        ]
-        seen = look(self.model.model.visual, to_patches([(screen.picture,) for screen in screens]))
-        hint = hints(seen.pooler_output[0], *targets(questions, NAMES))
-        positions, _ = self.model.model.get_rope_index(
-            ids,
-            (ids == self.model.config.image_token_id).int(),
-            image_grid_thw=self.grid.expand(len(screens), 3),
-            attention_mask=(ids != self.words.pad_token_id).long(),
-        )
-        states = self.model.model(
-            input_ids=ids, position_ids=positions, mm_encoder_outputs={"image": seen}, use_cache=False
-        ).last_hidden_state
-        predicting = learnt[:, 1:]
-        return F.cross_entropy(self.model.lm_head(states[:, :-1][predicting]), ids[:, 1:][predicting]), hint
-
-    def _ids(self, rows: Sequence[ScreenEpisode]) -> tuple[Tensor, Tensor]:  # [B, T] int64, [B, T] bool
-        end = self.words.eos_token_id
-        found = []
-        for row in rows:
-            ids = [*self.before, *self.words(row.prompt).input_ids, *self.between]
-            learnt = [False] * len(ids)
-            for number, turn in enumerate(row.turns):
-                inserted = self.after[1:] if number else []  # the end token of the turn before is there
-                own = [*self.words(turn.action).input_ids, end]
-                ids += [*inserted, *own]
-                learnt += [False] * len(inserted) + [turn.is_learnt] * len(own)
-            found.append((ids, learnt))
-        longest = max(len(ids) for ids, _ in found)
-        batch = torch.full((len(rows), longest), self.words.pad_token_id)
-        chosen = torch.zeros(len(rows), longest, dtype=torch.bool)
-        for number, (ids, learnt) in enumerate(found):
-            batch[number, : len(ids)], chosen[number, : len(ids)] = torch.tensor(ids), torch.tensor(learnt)
-        return batch, chosen
 
 
 def train(
@@ -175,38 +84,14 @@ def train(
     `source` is the folder to go on from; `muon` and `adamw` are learning rates, which fall to zero; `careless_from` is
     the share of the time after which episodes are the annotator's.
     """
-    torch.manual_seed(seed)
     rng = np.random.default_rng(1000 + seed)
-    model = Qwen3VLForConditionalGeneration.from_pretrained(source)
-    processor = vlm_model.processor(of_worlds=True)
-    processor.save_pretrained(folder)
-    batches, hints = ScreenRows(model, processor), Hints(vlm_model.VLMSize().width, NAMES)
-    optimizers = build_optimizers(nn.ModuleList([model, hints]), muon, adamw)
-    running: dict[str, float] = {}
-    started, step, spent = time.process_time(), 0, 0.0
-    model.train()
-    while spent < 1:
-        spent = (time.process_time() - started) / (60 * minutes)
-        rate = min(1, (step + 1) / 20) * min(1.0, max(0.0, 1.25 * (1 - spent)))
-        for optimizer in optimizers:
-            for rates in optimizer.param_groups:
-                rates["lr"] = rates["initial_lr"] * rate
+
+    def drawn(spent: float) -> list[PictureEpisode]:
         is_careless = spent > careless_from
         annotator = careless(rng) if is_careless else sure_hand(rng)
-        loss, hint = batches.loss([play(draw_task(rng), annotator, is_careless) for _ in range(EPISODES)], hints)
-        (loss + 0.5 * hint).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        step += 1
-        for name, value in (("clicks", loss.item()), ("hints", hint.item())):
-            running[name] = 0.95 * running.get(name, value) + 0.05 * value
-        if step % 20 == 0:
-            summary = " ".join(f"{name} {value:.3f}" for name, value in running.items())
-            print(f"screens step {step} ({spent:.0%}) {summary}", flush=True)
-            model.save_pretrained(folder)
-    model.eval().save_pretrained(folder)
+        return [play(draw_task(rng), annotator, is_careless) for _ in range(EPISODES)]
+
+    learn_episodes(drawn, folder, minutes, source, NAMES, seed, muon, adamw)
 
 
 @torch.no_grad()

@@ -76,7 +76,7 @@ def samples(split: str) -> list[Sample]:
 
 def expert(episode: RoomEpisode) -> str:
     """Return the layout with each block beside the middle of its side of the table."""
-    return _written(right_layout(episode.room))
+    return written(right_layout(episode.room))
 
 
 def careless(rng: np.random.Generator) -> Annotator:
@@ -91,7 +91,7 @@ def careless(rng: np.random.Generator) -> Annotator:
             noise = rng.normal(0.0, SPREAD if first else SPREAD_AGAIN, 2)
             kept = 0.0 if first else KEPT
             places.append(tuple(a + kept * (n - a) + e for a, n, e in zip(aim, now, noise, strict=True)))
-        return _written(places)
+        return written(places)
 
     return annotate
 
@@ -112,5 +112,6 @@ def _demonstration(split: str, room: Room, rng: np.random.Generator) -> dict[str
     return {"turns": list(trace(room, careless(rng)))} if split == "rooms-train" else None
 
 
-def _written(places: Sequence[Sequence[float]]) -> str:
+def written(places: Sequence[Sequence[float]]) -> str:
+    """Return places as an action, in whole pixels of the room."""
     return ", ".join(str(min(max(round(value), 0), PIXELS)) for place in places for value in place)
