@@ -10,6 +10,7 @@ from mmrl.build.policies import resolve_model_path
 from mmrl.build.reward_suites import Rewards
 from mmrl.config.named_models import NamedModelConfig
 from mmrl.config.policy import VLMConfig
+from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
 from mmrl.training.run_models import NamedModels
@@ -51,6 +52,7 @@ def _load(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMP
     from mmrl.understanding.vlm_policy import VLMPolicy
 
     assert chosen.model is not None and isinstance(config.policy, VLMConfig)
+    assert isinstance(config.sampling, TokenSamplingConfig)  # as `validation_errors` has found
     found = resolve_model(chosen.model, "vlm")
     like = config.policy.model_dump(include={"dtype", "attention", "fused_log_probs", "device"})
     if not isinstance(found.policy, VLMConfig):

@@ -116,7 +116,8 @@ def complex_bands(x: Tensor, levels: int, orientations: int) -> Tensor:  # [B, H
     import torch
 
     filters = _filters(x.shape[-2], x.shape[-1], levels, orientations).to(x)
-    return torch.fft.ifft2(torch.fft.fft2(x)[:, None] * filters)
+    bands: Tensor = torch.fft.ifft2(torch.fft.fft2(x)[:, None] * filters)
+    return bands
 
 
 @lru_cache(maxsize=8)  # pictures of a run are mostly of one size

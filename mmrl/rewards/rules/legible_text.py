@@ -101,7 +101,8 @@ def _align(truth: str, places: frozenset[int], read: str, flag: str) -> Iterator
     from rapidfuzz.distance import Levenshtein
 
     seen = "".join(flag if place in places else letter for place, letter in enumerate(truth))
-    for kind, start, end, begin, stop in Levenshtein.opcodes(seen, read):
+    for step in Levenshtein.opcodes(seen, read):
+        kind, start, end, begin, stop = step.tag, step.src_start, step.src_end, step.dest_start, step.dest_end
         if kind == "insert":
             yield from (("", True, letter) for letter in read[begin:stop])
         for offset in range(end - start):
@@ -113,7 +114,7 @@ def _reference(truth: Any, unreadable: Any) -> tuple[str, frozenset[int]]:
     if not isinstance(truth, str) or not truth or len(truth) > MAX_CHARACTERS:
         raise ScoringFailed(f"references['answer'] is {truth!r:.60}; expected a text", "reference")
     text = unicodedata.normalize("NFC", truth)
-    places = list(unreadable) if isinstance(unreadable, list | tuple) else [None]
+    places: list[Any] = list(unreadable) if isinstance(unreadable, list | tuple) else [None]
     if not all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < len(text) for each in places):
         message = f"references['unreadable'] is {unreadable!r:.60}; expected places in a text of {len(text)} characters"
         raise ScoringFailed(message, "reference")

@@ -111,8 +111,7 @@ def found_things(regions: Boxes, things: Boxes, longest: float) -> NDArray[np.bo
         -1
     )
     sides = np.maximum(regions[:, 2] - regions[:, 0], regions[:, 3] - regions[:, 1])
-    found: NDArray[np.bool_] = (inside & (sides <= longest)[:, None]).any(axis=0)
-    return found
+    return np.asarray((inside & (sides <= longest)[:, None]).any(axis=0), np.bool_)
 
 
 def covered_share(regions: Boxes, things: Boxes) -> float:

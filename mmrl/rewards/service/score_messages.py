@@ -162,7 +162,15 @@ def _answer(value: Any, place: str) -> RewardInput:
     if video is not None and not (isinstance(video, list) and all(isinstance(each, Image.Image) for each in video)):
         raise BadMessage(f"{place}.video: expected a list of images")
     return RewardInput(
-        id=value["id"], group=value["group"], prompt=value["prompt"], text=value["text"], **found, **maps
+        id=value["id"],
+        group=value["group"],
+        prompt=value["prompt"],
+        image=found["image"],
+        video=video,
+        text=value["text"],
+        references=maps["references"],
+        metadata=maps["metadata"],
+        outcome=maps["outcome"],
     )
 
 
