@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mmrl.build.checkpoint_pool import resolve_model
 from mmrl.build.policies import resolve_model_path
@@ -60,8 +60,9 @@ def _load(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMP
     settings = found.policy.model_copy(update=like)
     if found.run is None:
         settings = settings.model_copy(update={"revision": chosen.revision})
+    sampling = cast(TokenSamplingConfig, config.sampling)  # that of a policy of this kind
     teacher = VLMPolicy.from_config(
-        resolve_model_path(settings), config.sampling, config.media, frozen=found.checkpoint is None
+        resolve_model_path(settings), sampling, config.media, frozen=found.checkpoint is None
     )
     if found.checkpoint is not None:
         teacher.load(found.checkpoint)

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mmrl.build.policies import build_policy
 from mmrl.config.policy import VLMConfig
@@ -67,9 +68,9 @@ def reference_auc(
     }
 
 
-def _auc(above: Sequence[float], below: Sequence[float]) -> float:
+def _auc(above: NDArray[np.float32], below: NDArray[np.float32]) -> float:
     """Return the probability that one of `above` is larger than one of `below`; equal ones count half."""
-    one, other = np.asarray(above)[:, None], np.asarray(below)[None]
+    one, other = above[:, None], below[None]
     return float(np.mean((one > other) + 0.5 * (one == other)))
 
 
