@@ -31,6 +31,10 @@ RIGHT: dict[str, tuple[dict, str]] = {
         name: ({"answer": THINGS, **PIXELS}, json.dumps(THINGS[::-1]))
         for name in ("detection_f1", "detection_map", "vision_r1", "od_length", "weighted_pr")
     },
+    "region_proposals": (
+        {"answer": [{"box": [12, 14, 20, 22]}], **PIXELS},
+        "[[5, 5, 45, 45], [55, 5, 95, 45], [5, 55, 45, 95]]",
+    ),
     "mask_iou": ({"answer": [[10, 10, 60, 10, 60, 60]], **PIXELS}, "[[10, 10, 60, 10, 60, 60]]"),
     "point_in_box": ({"answer": BOX, **PIXELS}, "[30, 40]"),
     "temporal_iou": ({"answer": [3.0, 7.5]}, "[3.0, 7.5]"),
@@ -72,7 +76,10 @@ FORMLESS: dict[str, dict] = {
     "thinks": {},
 }
 """The arguments of those that judge a text's form or length, which has no right answer."""
-ELSEWHERE = {"bmas"} | {name for name in BUILT_IN if name.startswith("judge")}
+ELSEWHERE = {
+    *("bmas", "cotrained", "learned_text", "likely_answer", "reasoning_reflection", "reference_likelihood"),
+    *(name for name in BUILT_IN if name.startswith("judge")),
+}
 """They need a model or a server, and have separate tests."""
 CHAINS_AND_PLANS = {
     *("path_coverage", "meta_actions", "hallucinated_text", "agent_plan", "rendered_cw_ssim", "uncertain_look"),
