@@ -63,7 +63,7 @@ def reference_auc(
     values = reward.score(items, context).values[reward.name].reshape(prompts, 2 * EACH)
     right, foreign = values[:, :EACH], values[:, EACH:]
     return {
-        "auc": [_auc(each, foreign.ravel().tolist()) for each in right],
+        "auc": [_auc(each, foreign.ravel()) for each in right],
         "auc_within": [_auc(each, other) for each, other in zip(right, foreign, strict=True)],
     }
 

@@ -28,7 +28,10 @@ def pairs() -> list[tuple[RewardInput, RewardInput]]:
 @pytest.mark.parametrize("name", ["clip_score", "pickscore", "goal_contrast", "anchor_margin"])
 @pytest.mark.parametrize("folder", [CLIP, OPEN_CLIP], ids=["transformers", "open_clip"])
 def test_shapes_clip_ranks_true_captions_above_wrong_ones(pairs, folder, name):
-    others = {"goal_contrast": {"negative": "a picture"}, "anchor_margin": {"anchors": ["a picture"]}}
+    others = {
+        "goal_contrast": {"negative": "a picture"},
+        "anchor_margin": {"anchors": sorted({item.prompt for pair in pairs for item in pair})},
+    }
     arguments = others.get(name, {})
     reward = load(name, model=str(folder), device="cpu", **arguments)
     true, wrong = (reward.score([pair[side] for pair in pairs]).values[name] for side in (0, 1))
