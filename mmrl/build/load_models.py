@@ -52,7 +52,6 @@ def _load(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMP
     from mmrl.understanding.vlm_policy import VLMPolicy
 
     assert chosen.model is not None and isinstance(config.policy, VLMConfig)
-    assert isinstance(config.sampling, TokenSamplingConfig)  # as `validation_errors` has found
     found = resolve_model(chosen.model, "vlm")
     like = config.policy.model_dump(include={"dtype", "attention", "fused_log_probs", "device"})
     if not isinstance(found.policy, VLMConfig):
