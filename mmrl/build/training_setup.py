@@ -36,6 +36,7 @@ from mmrl.data.sample import Sample
 from mmrl.data.staged_prompts import StagedSampler
 from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Capability
+from mmrl.rewards.core.cascade import stopped_value
 from mmrl.rewards.core.registry import BUILT_IN, reward_class
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import Scope
@@ -158,10 +159,9 @@ def _cascaded_reward_errors(config: TrainConfig) -> Iterator[str]:
         if not reward.after:
             continue
         known = reward_class(reward.name)
-        worst = known.range[0] if (known.direction == "higher") == (reward.weight >= 0) else known.range[1]
         if known.scope is not Scope.SAMPLE:
             yield f"rewards.{i}.after: {reward.name} compares all answers to a prompt: leave it out"
-        elif not math.isfinite(worst):
+        elif not math.isfinite(stopped_value(known, reward.weight)):
             yield (
                 f"rewards.{i}.after: answers that are stopped get the worst value of {reward.name}, which has none: "
                 "leave it out, or choose a reward with a range"

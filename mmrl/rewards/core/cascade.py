@@ -44,11 +44,10 @@ def let_through(reward: Reward, output: RewardOutput, at_least: float) -> list[b
     ]
 
 
-def stopped_value(part: WeightedReward) -> float:
+def stopped_value(reward: Reward | type[Reward], weight: float) -> float:
     """Return the value of an answer that is stopped before a reward: the worst one, given the sign of its weight."""
-    low, high = part.reward.range
-    better_when_higher = part.weight * part.reward.spec.sign if part.weight else part.reward.spec.sign
-    return low if better_when_higher > 0 else high
+    low, high = reward.range
+    return low if (reward.direction == "higher") == (weight >= 0) else high
 
 
 def submit_parts(
@@ -86,7 +85,7 @@ def check_cascade(parts: Sequence[WeightedReward]) -> None:
             raise RewardError(
                 f"{reward.name} compares the answers to a prompt, and after would hide some of them: leave after out"
             )
-        if part.after and not math.isfinite(stopped_value(part)):
+        if part.after and not math.isfinite(stopped_value(reward, part.weight)):
             raise RewardError(
                 f"{reward.name} has no worst value, which after gives to stopped answers: leave after out, or "
                 "choose a reward with a range"
@@ -108,7 +107,7 @@ def _score_after(
             stopped[row] = f"stopped by {stopping}"
         else:
             unknown[row] = f"not scored, as {next(n for n, verdict in by_name.items() if verdict is None)} failed"
-    name, worst = worker.reward.name, stopped_value(worker.part)
+    name, worst = worker.reward.name, stopped_value(worker.reward, worker.part.weight)
     parts = [(passed, worker.score([batch[row] for row in passed], context))] if passed else []
     if stopped:
         parts.append(([*stopped], _unscored(name, worst, Status.STOPPED, [*stopped.values()], {})))
