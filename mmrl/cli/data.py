@@ -68,9 +68,7 @@ def prepare(
     """Decode, sample and resize all pictures and videos once, for training with media.cache=DIR."""
     import time
 
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from mmrl.cli.console import progress_bar
     from mmrl.data.media.budget import MediaBudget
     from mmrl.data.media.reader import write_cache
     from mmrl.data.sources import load_source
@@ -78,15 +76,8 @@ def prepare(
     settings = _media(overrides or [], recipe)
     samples = load_source(file)
     started = time.perf_counter()
-    columns = (TextColumn("preparing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("preparing", total=None)
-        done = write_cache(
-            samples,
-            out,
-            MediaBudget.of(settings),
-            lambda number, total: progress.update(bar, completed=number, total=total),
-        )
+    with progress_bar("preparing") as update:
+        done = write_cache(samples, out, MediaBudget.of(settings), update)
     for problem in done.problems:
         typer.echo(problem)
     typer.echo(
@@ -144,17 +135,13 @@ def pivots(
     ] = 1.0,
 ) -> None:
     """Keep the steps of recorded traces at which some actions of a policy count and some do not."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from mmrl.cli.console import progress_bar
     from mmrl.config import load_config
     from mmrl.workflows.select_pivots import measure_steps, write_pivots
 
     config = load_config(recipe, overrides or [])
-    columns = (TextColumn("acting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("acting", total=None)
-        measured = measure_steps(config, lambda done, total: progress.update(bar, completed=done, total=total))
+    with progress_bar("acting") as update:
+        measured = measure_steps(config, update)
     kept = measured.pivots(below)
     write_pivots(kept, out)
     rates = measured.rates
@@ -172,14 +159,14 @@ def progress(
     key: Annotated[str, typer.Option(metavar="KEY", help="Of the outcome that contributions sum to.")] = "success",
 ) -> None:
     """Let a policy play, and learn what each turn contributes to the outcome (environment `attributed`)."""
-    from mmrl.cli.console import console
+    from mmrl.cli.console import progress_bar
     from mmrl.config import load_config
     from mmrl.rewards.learned.progress_estimator import write_estimator
     from mmrl.workflows.estimate_progress import estimate_progress
 
     config = load_config(recipe, overrides or [])
-    with console().status(f"playing {config.data.path}"):
-        found = estimate_progress(config, key)
+    with progress_bar("playing") as update:
+        found = estimate_progress(config, key, update)
     measured = {"episodes": found.episodes, "outcome": round(found.success, 4), "explained": round(found.explained, 4)}
     write_estimator(out, found.estimator, measured)
     typer.echo(
@@ -199,14 +186,14 @@ def demonstrate(
     key: Annotated[str, typer.Option(metavar="KEY", help="Of the outcome: an episode with 1 is kept.")] = "success",
 ) -> None:
     """Let a policy play, and keep the episodes that were a success as demonstrations to imitate."""
-    from mmrl.cli.console import console
+    from mmrl.cli.console import progress_bar
     from mmrl.config import load_config
     from mmrl.data.jsonl import write_samples
     from mmrl.workflows.make_demonstrations import make_demonstrations
 
     config = load_config(recipe, overrides or [])
-    with console().status(f"playing {config.data.path}"):
-        made = make_demonstrations(config, key)
+    with progress_bar("playing") as update:
+        made = make_demonstrations(config, key, update)
     write_samples(made.samples, out)
     typer.echo(f"{out}: {len(made.samples)} of {made.prompts} samples; {made.success:.3f} of all episodes succeeded")
     typer.echo(f"Imitate them with algorithm.name=sft data.path={out}")

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from mmrl.build.datasets import load_samples
-from mmrl.build.policies import build_policy, prepare_samples
-from mmrl.config import BatchPlan
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import EpisodeRecord, batch_requests
+from mmrl.policy import EpisodeRecord
 from mmrl.rewards.learned.progress_estimator import (
     EstimatorShape,
     PlayedEpisode,
@@ -22,7 +17,7 @@ from mmrl.rewards.learned.progress_estimator import (
     explained_variance,
     fit_progress,
 )
-from mmrl.seeds import fold_in
+from mmrl.workflows.played_episodes import Progress, no_progress, played_episodes
 
 TEST_SHARE = 0.2
 """The share of prompts whose episodes the estimator is measured on and not fitted to."""
@@ -40,9 +35,7 @@ class EstimatedProgress:
     """The share of the variance of outcomes that it explains in held-out episodes."""
 
 
-def estimate_progress(
-    config: TrainConfig, key: str, progress: Callable[[int, int], None] = lambda done, total: None
-) -> EstimatedProgress:
+def estimate_progress(config: TrainConfig, key: str, progress: Progress = no_progress) -> EstimatedProgress:
     """Let the policy of a configuration play `data.group_size` episodes of each sample, and fit an estimator.
 
     Args:
@@ -56,20 +49,12 @@ def estimate_progress(
     """
     if config.environment is None:
         raise ConfigError("environment: progress is that of episodes: name the environment that is played")
-    torch.manual_seed(config.seed)
-    policy = build_policy(config.policy, config.sampling, config.media, config.environment)
-    loaded = load_samples(config.data.path, config.media)
-    samples = prepare_samples(policy, config.policy, config.answers, config.sampling, loaded)
-    calls = batch_requests(samples, config.data.group_size, BatchPlan.of(config).micro_batch)
+    samples = load_samples(config.data.path, config.media)
     fitted, unseen = list[PlayedEpisode](), list[PlayedEpisode]()
     kept_back = {sample.id for sample in samples[: math.ceil(TEST_SHARE * len(samples))]}
-    for number, call in enumerate(calls):
-        rollout = policy.rollout(call, fold_in(config.seed, number))
-        for sample, record in zip(rollout.samples, rollout.episodes or [], strict=True):
-            if record.void is None:
-                part = unseen if sample.id in kept_back else fitted
-                part.append(played_episode(sample.last_text, record, key))
-        progress(number + 1, len(calls))
+    for sample, record in played_episodes(config, samples, progress):
+        part = unseen if sample.id in kept_back else fitted
+        part.append(played_episode(sample.last_text, record, key))
     estimator = fit_progress(fitted, EstimatorShape(), seed=config.seed)
     outcomes = [episode.outcome for episode in (*fitted, *unseen)]
     return EstimatedProgress(

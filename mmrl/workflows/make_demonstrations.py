@@ -6,19 +6,14 @@ trajectories in GUI-Owl, arXiv:2508.15144). Whether an episode is kept is decide
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import torch
-
 from mmrl.build.datasets import load_samples
-from mmrl.build.policies import build_policy, prepare_samples
-from mmrl.config import BatchPlan
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import EpisodeRecord, batch_requests
-from mmrl.seeds import fold_in
+from mmrl.policy import EpisodeRecord
+from mmrl.workflows.played_episodes import Progress, no_progress, played_episodes
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class MadeDemonstrations:
 
 
 def make_demonstrations(
-    config: TrainConfig, key: str = "success", progress: Callable[[int, int], None] = lambda done, total: None
+    config: TrainConfig, key: str = "success", progress: Progress = no_progress
 ) -> MadeDemonstrations:
     """Let the policy of a configuration play `data.group_size` episodes of each sample, and keep what succeeded.
 
@@ -48,28 +43,19 @@ def make_demonstrations(
     """
     if config.environment is None:
         raise ConfigError("environment: demonstrations are episodes here: name the environment that is played")
-    torch.manual_seed(config.seed)
-    policy = build_policy(config.policy, config.sampling, config.media, config.environment)
     loaded = load_samples(config.data.path, config.media)
-    samples = prepare_samples(policy, config.policy, config.answers, config.sampling, loaded)
-    calls = batch_requests(samples, config.data.group_size, BatchPlan.of(config).micro_batch)
     best: dict[str, EpisodeRecord] = {}
     successes = count = 0
-    for number, call in enumerate(calls):
-        rollout = policy.rollout(call, fold_in(config.seed, number))
-        for sample, record in zip(rollout.samples, rollout.episodes or [], strict=True):
-            if record.void is not None:
-                continue
-            if key not in record.outcome:
-                known = ", ".join(sorted(map(str, record.outcome)))
-                raise ConfigError(f"--key {key}: the outcome has no such key; it has {known}")
-            count += 1
-            if float(record.outcome[key]) == 1:
-                successes += 1
-                known_best = best.get(sample.id)
-                if known_best is None or len(record.texts) < len(known_best.texts):
-                    best[sample.id] = record
-        progress(number + 1, len(calls))
+    for sample, record in played_episodes(config, loaded, progress):
+        if key not in record.outcome:
+            known = ", ".join(sorted(map(str, record.outcome)))
+            raise ConfigError(f"--key {key}: the outcome has no such key; it has {known}")
+        count += 1
+        if float(record.outcome[key]) == 1:
+            successes += 1
+            known_best = best.get(sample.id)
+            if known_best is None or len(record.texts) < len(known_best.texts):
+                best[sample.id] = record
     if not best:
         raise ConfigError(f"{config.data.path}: no episode was a success, so there is nothing to demonstrate")
     made = tuple(

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from mmrl.build.datasets import load_samples
-from mmrl.build.policies import build_policy, prepare_samples
-from mmrl.config import BatchPlan
 from mmrl.config.train import TrainConfig
 from mmrl.data.jsonl import write_samples
 from mmrl.data.media.sample_media import map_screens
@@ -24,8 +19,7 @@ from mmrl.data.media.uris import is_data_uri
 from mmrl.data.sample import Sample
 from mmrl.environments.recorded_steps import each_step
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import batch_requests
-from mmrl.seeds import fold_in
+from mmrl.workflows.played_episodes import Progress, no_progress, played_episodes
 
 RATE = "success_rate"
 """The key in `Sample.metadata` of the share of a step's actions that counted."""
@@ -47,7 +41,7 @@ class StepRates:
         ]
 
 
-def measure_steps(config: TrainConfig, progress: Callable[[int, int], None] = lambda done, total: None) -> StepRates:
+def measure_steps(config: TrainConfig, progress: Progress = no_progress) -> StepRates:
     """Let the policy of a configuration act once at every step of the traces in `data.path`.
 
     Raises:
@@ -57,17 +51,9 @@ def measure_steps(config: TrainConfig, progress: Callable[[int, int], None] = la
     if config.environment is None or config.environment.name != "recorded":
         raise ConfigError("environment.name: pivots are steps of recorded traces: set it to recorded")
     steps = [step for trace in load_samples(config.data.path, config.media) for step in each_step(trace)]
-    torch.manual_seed(config.seed)
-    policy = build_policy(config.policy, config.sampling, config.media, config.environment)
-    prepared = prepare_samples(policy, config.policy, config.answers, config.sampling, steps)
     matches: dict[str, list[bool]] = defaultdict(list)
-    calls = batch_requests(prepared, config.data.group_size, BatchPlan.of(config).micro_batch)
-    for number, call in enumerate(calls):
-        rollout = policy.rollout(call, fold_in(config.seed, number))
-        for sample, episode in zip(rollout.samples, rollout.episodes or [], strict=True):
-            if episode.void is None:
-                matches[sample.id].append(bool(episode.outcome["success"]))
-        progress(number + 1, len(calls))
+    for sample, episode in played_episodes(config, steps, progress):
+        matches[sample.id].append(bool(episode.outcome["success"]))
     known = [step for step in steps if matches[step.id]]
     return StepRates(tuple(known), tuple(sum(matches[step.id]) / len(matches[step.id]) for step in known))
 
