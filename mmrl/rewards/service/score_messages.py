@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import mimetypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -18,10 +19,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmrl.data.media.decode import load_image
 from mmrl.data.media.sample_media import MediaKind, map_media
 from mmrl.data.media.uris import data_uri, is_data_uri, uri_bytes
-from mmrl.errors import DataError
 from mmrl.rewards.core.image_input import BROKEN_IMAGE, MAX_PIXELS
 from mmrl.rewards.core.reward_errors import Failure, ScoringFailed, Status
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, RewardOutput
@@ -30,7 +29,6 @@ IMAGE = "$image"
 """The only key of a JSON object that stands for an image."""
 MAX_FRAMES = 1024
 """Images of one answer, those of its references included."""
-_KINDS = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".mp4": "video/mp4"}
 
 
 class BadMessage(ValueError):
@@ -219,16 +217,13 @@ def _encoded(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is neither JSON nor an image")
 
 
-def _file_as_uri(kind: MediaKind, path: str) -> Any:
+def _file_as_uri(kind: MediaKind, path: str) -> str:
     """Return a file that a client's references name, as a data URI; one that is a data URI already is unchanged."""
     if is_data_uri(path):
         return path
-    media_type = _KINDS.get(Path(path).suffix.lower())
     try:
-        if media_type is None and kind != "video":
-            return load_image(path, alpha=True)
-        return data_uri(Path(path).read_bytes(), media_type or "application/octet-stream")
-    except (OSError, DataError) as err:
+        return data_uri(Path(path).read_bytes(), mimetypes.guess_type(path)[0] or "application/octet-stream")
+    except OSError as err:
         raise ScoringFailed(f"references: {err}", "reference") from err
 
 
