@@ -16,10 +16,10 @@ import asyncio
 import hmac
 import json
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mmrl.api_key import ApiKey
 from mmrl.data.media.uris import paths_refused
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+
+Handler: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,10 @@ def reward_service(rewards: Sequence[Reward], limits: ServiceLimits, key: ApiKey
     service = _Service(ScoreQueue(rewards, limits.waiting, limits.threads), limits, key)
     return Starlette(
         routes=[
-            Route("/v1/rewards/{name}/score", service.score, methods=["POST"]),
-            Route("/v1/rewards", service.cards),
+            Route("/v1/rewards/{name}/score", service.with_key(service.score), methods=["POST"]),
+            Route("/v1/rewards", service.with_key(service.cards)),
             Route("/health", service.health),
-            Route("/metrics", service.metrics),
+            Route("/metrics", service.with_key(service.metrics)),
         ],
         lifespan=service.lifespan,
     )
@@ -86,9 +88,18 @@ class _Service:
             yield
         self._queue.close()
 
+    def with_key(self, handler: Handler) -> Handler:
+        """Return a handler that answers 401 to requests without the key, if there is one."""
+
+        async def checked(request: Request) -> Response:
+            sent = request.headers.get("authorization", "")
+            if self._key.value and not hmac.compare_digest(sent.encode(), f"Bearer {self._key.value}".encode()):
+                return _error(401, "send the key of this service as a bearer token")
+            return await handler(request)
+
+        return checked
+
     async def score(self, request: Request) -> Response:
-        if not self._is_allowed(request):
-            return _error(401, "send the key of this service as a bearer token")
         name = request.path_params["name"]
         if name not in self._queue.rewards:
             return _error(404, f"there is no reward {name!r} here; there are {', '.join(self._queue.rewards)}")
@@ -134,8 +145,6 @@ class _Service:
         return bytes(body)
 
     async def cards(self, request: Request) -> Response:
-        if not self._is_allowed(request):
-            return _error(401, "send the key of this service as a bearer token")
         return _json(json.dumps({"rewards": [card(reward) for reward in self._queue.rewards.values()]}).encode())
 
     async def health(self, request: Request) -> Response:
@@ -144,13 +153,7 @@ class _Service:
     async def metrics(self, request: Request) -> Response:
         from starlette.responses import PlainTextResponse
 
-        if not self._is_allowed(request):
-            return _error(401, "send the key of this service as a bearer token")
         return PlainTextResponse(metrics_text(self._queue.counts, self._queue.load))
-
-    def _is_allowed(self, request: Request) -> bool:
-        sent = request.headers.get("authorization", "")
-        return not self._key.value or hmac.compare_digest(sent.encode(), f"Bearer {self._key.value}".encode())
 
 
 class _TooLarge(RuntimeError):
