@@ -57,7 +57,7 @@ def reward_service(rewards: Sequence[Reward], limits: ServiceLimits, key: ApiKey
     """Return the application that scores with these rewards; with a `key`, only for those who send it.
 
     Raises:
-        RewardError: starlette is not installed, two rewards have one name, or one keeps a state.
+        RewardError: starlette is not installed, two rewards have one name, or one needs the run (`ScoreQueue`).
     """
     try:
         from starlette.applications import Starlette

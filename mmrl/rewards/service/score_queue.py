@@ -57,7 +57,8 @@ class ScoreQueue:
             threads: the number of requests that are scored at once.
 
         Raises:
-            RewardError: two rewards have one name, or one keeps a state between batches, which clients could not save.
+            RewardError: two rewards have one name, one keeps a state between batches, which clients could not save, or
+                one scores with models of a run, which a service has not.
         """
         names = Counter(reward.name for reward in rewards)
         if twice := [name for name, count in names.items() if count > 1]:
@@ -67,6 +68,11 @@ class ScoreQueue:
                 raise RewardError(
                     f"{reward.name} keeps a state between batches, which belongs into the checkpoints of its run: "
                     "use it in the run, not in a service"
+                )
+            if reward.models:
+                raise RewardError(
+                    f"{reward.name} scores with models of a run ({', '.join(reward.models)}), which a service has not: "
+                    "use it in the run"
                 )
         self.rewards: Mapping[str, Reward] = {reward.name: reward for reward in rewards}
         self.counts = ServiceCounts()

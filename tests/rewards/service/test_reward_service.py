@@ -179,11 +179,13 @@ def test_paths_of_a_client_are_not_opened(tmp_path):
     assert "a service opens no files that a client names" in output.detail[0]["mask_iou"]
 
 
-def test_a_reward_with_a_state_is_refused():
+def test_rewards_that_need_their_run_are_refused():
     with pytest.raises(RewardError, match="keeps a state between batches"):
         ScoreQueue([Remembers()])
     with pytest.raises(RewardError, match="two rewards are called 'text_length'"):
         ScoreQueue([TextLength(), TextLength()])
+    with pytest.raises(RewardError, match=r"reference_likelihood scores with models of a run \(policy\)"):
+        ScoreQueue([load("reference_likelihood", model="policy")])
 
 
 def test_a_request_whose_client_has_gone_is_left_out_before_it_is_begun():
