@@ -19,6 +19,7 @@ from torch import Tensor
 
 from mmrl.config.named_models import POLICY, NamedModelConfig
 from mmrl.distributed.layout import layout_of
+from mmrl.nested_state import state_of_part
 from mmrl.policy import Rollout, TargetText, TeacherForcingPolicy
 from mmrl.rewards.core.text_scoring import TextQuery, TextScorer
 from mmrl.training.ema import ParameterCopy
@@ -122,8 +123,7 @@ class NamedModels(Mapping[str, NamedModel]):
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue exactly where `state_dict` was taken."""
         for name, snapshot in self._snapshots.items():
-            start = f"{name}/"
-            snapshot.load_state_dict({key[len(start) :]: each for key, each in state.items() if key.startswith(start)})
+            snapshot.load_state_dict(state_of_part(state, f"{name}/"))
 
 
 class ModelScorer:

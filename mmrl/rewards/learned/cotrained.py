@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mmrl.nested_state import state_of_part
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import RewardInput
@@ -124,8 +125,7 @@ class CotrainedReward(LearnedTextReward):
         try:
             tensors = read(base64.b64decode(state["heads"]))
             for number, head in enumerate(self.heads):
-                prefix = f"{number}."
-                head.load_state_dict({n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)})
+                head.load_state_dict(state_of_part(tensors, f"{number}."))
         except (KeyError, ValueError, RuntimeError, SafetensorError) as err:
             raise RewardError(f"{self.name}: the saved heads do not fit those of the model's folder: {err}") from None
         self._learnt = int(state["learnt"])

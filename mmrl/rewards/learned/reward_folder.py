@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mmrl.atomic_io import replace_text
+from mmrl.nested_state import state_of_part
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.learned.score_head import HeadShape, ScoreHead
 
@@ -92,8 +93,7 @@ def read_reward_folder(folder: Path) -> tuple[RewardModelSettings, list[ScoreHea
         settings = _settings(document)
         heads = [ScoreHead(settings.shape) for _ in range(settings.members)]
         for number, head in enumerate(heads):
-            prefix = f"members.{number}."
-            head.load_state_dict({n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)})
+            head.load_state_dict(state_of_part(tensors, f"members.{number}."))
             head.eval()
     except (KeyError, TypeError, RuntimeError) as err:
         raise RewardError(f"{folder / SETTINGS} and {HEADS} do not fit: {err}") from None

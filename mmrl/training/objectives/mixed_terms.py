@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mmrl.config.algorithms.mixture import MixConfig
+from mmrl.nested_state import state_of_part
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, uses_velocity_loss
@@ -114,12 +115,9 @@ class MixedTerms(Objective):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         if self._balance is not None:
-            start = "balance."
-            own = {key[len(start) :]: each for key, each in state.items() if key.startswith(start)}
-            self._balance.load_state_dict(own)
+            self._balance.load_state_dict(state_of_part(state, "balance."))
         for number, term in enumerate(self._terms):
-            start = f"{number}."
-            term.load_state_dict({key[len(start) :]: each for key, each in state.items() if key.startswith(start)})
+            term.load_state_dict(state_of_part(state, f"{number}."))
 
     def _weights(self, seeds: Sequence[int]) -> list[float]:
         """Return the weight of each term in an update whose micro-batches have these seeds."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from mmrl.nested_state import state_of_part
 from mmrl.policy import Capability
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective
@@ -114,5 +115,4 @@ class StagedObjective(Objective):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         for number, stage in enumerate(self._source.stages):
-            mine = {name: tensor for name, tensor in state.items() if name.startswith(f"{number}.")}
-            stage.objective.load_state_dict({name.partition(".")[2]: tensor for name, tensor in mine.items()})
+            stage.objective.load_state_dict(state_of_part(state, f"{number}."))
