@@ -138,7 +138,7 @@ def test_sigterm_saves_the_iteration_and_ends_the_thread(fork_server, tmp_path):
     assert contents(tmp_path / "a/run") == contents(tmp_path / "b/run")
 
 
-def test_error_of_the_thread_reaches_the_trainer(tmp_path):
+def test_error_of_the_thread_reaches_the_trainer(tmp_path, monkeypatch):
     class Broken(Right):
         def score_one(self, item):
             if made.ahead.sampler.version >= 1:
@@ -146,6 +146,13 @@ def test_error_of_the_thread_reaches_the_trainer(tmp_path):
             return super().score_one(item)
 
     made = lagged_trainer(tmp_path, 2, Broken())
+    collect = made.ahead.collect
+
+    def collect_after_the_thread(*arguments):
+        made.ahead.wait_idle()  # else the third iteration, whose rollouts are good, may end before the fourth fails
+        return collect(*arguments)
+
+    monkeypatch.setattr(made.source, "collect", collect_after_the_thread)
     with pytest.raises(RunError, match="only 0% of the answers could be scored"):
         made.train()
     assert made.step < 3 and made.updates == made.step
