@@ -50,8 +50,6 @@ TOOLS: Registry[Any] = Registry(
         "search_picture": "mmrl.environments.tools.picture_search:PictureSearch",
     },
 )
-PLAYED = {"attributed": "of", "recorded": "live", "ruled": "of", "tagged": "of"}
-"""The argument of an environment that is another one, which it plays: in a recipe its name, or its section."""
 _registered: dict[str, dict[str, Callable[..., Any]]] = {ENVIRONMENTS.group: {}, TOOLS.group: {}}
 
 
@@ -108,6 +106,9 @@ def load_tool(name: str, **args: Any) -> Tool:
 def build_environment(config: EnvironmentConfig, family: str | None = None) -> Environment:
     """Return the environment of a configuration; `family` is the model type that the format of calls follows.
 
+    A class with the attribute `played_argument` plays another environment, which this argument holds. In a
+    configuration it is the other one's name or section.
+
     Raises:
         ConfigError: see `load_environment` and `load_tool`.
     """
@@ -122,7 +123,7 @@ def build_environment(config: EnvironmentConfig, family: str | None = None) -> E
             "deadline_s": config.deadline_s,
             **args,
         }
-    key = PLAYED.get(config.name)
+    key = getattr(_component(ENVIRONMENTS, config.name), "played_argument", None)
     if key is not None and isinstance(played := args.get(key), str | dict):
         section = {"name": played} if isinstance(played, str) else played
         args[key] = build_environment(EnvironmentConfig.model_validate(section), family)

@@ -29,6 +29,7 @@ class RecordedTraces:
     """Replay recorded traces of actions on screens, from `metadata.steps` of the samples."""
 
     name = "recorded"
+    played_argument = "live"
     instructions = ""
 
     def __init__(

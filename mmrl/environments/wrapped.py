@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.environments.environment import Environment, Episode
@@ -12,6 +14,7 @@ class WrappedEnvironment:
     """An environment with the limits, tokens and first turns of the one that it plays, in `of`."""
 
     name: str
+    played_argument: ClassVar[str] = "of"
 
     def __init__(self, of: Environment, max_turns: int | None = None) -> None:
         """

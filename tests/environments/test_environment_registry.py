@@ -140,6 +140,17 @@ def test_the_section_of_another_environment(package):
         build_environment(EnvironmentConfig(name="coin", args={"sides": 3}))
 
 
+def test_environments_of_packages_play_others_by_name(package, tmp_path):
+    file = tmp_path / "doubled.py"
+    file.write_text(
+        "from mmrl.environments.wrapped import WrappedEnvironment\n\n"
+        "class Doubled(WrappedEnvironment):\n    name = 'doubled'\n"
+    )
+    inner = {"name": f"{file}:Doubled", "args": {"of": {"name": "coin", "args": {"side": "tails", "max_turns": 4}}}}
+    made = build_environment(EnvironmentConfig(name="tagged", args={"of": inner}, max_turns=2))
+    assert (made.max_turns, made.of.max_turns, made.of.of.side) == (2, 4, "tails")
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
