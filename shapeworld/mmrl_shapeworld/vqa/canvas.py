@@ -113,6 +113,14 @@ def png_uri(picture: Picture) -> str:
     return data_uri(b"\x89PNG\r\n\x1a\n" + b"".join(chunks), "image/png")
 
 
+def page_uri(page: NDArray[np.uint8]) -> str:  # [H, W], numbers of `PALETTE`
+    """A data URI of a picture of any size, as a PNG that Pillow writes."""
+    image, buffer = Image.fromarray(page, "P"), io.BytesIO()
+    image.putpalette(PALETTE.tobytes())
+    image.save(buffer, "PNG")
+    return data_uri(buffer.getvalue(), "image/png")
+
+
 def gif_uri(frames: Sequence[Picture]) -> str:
     """A data URI of a clip, two frames a second. Neighbouring frames must differ: Pillow joins those that do not."""
     images = [Image.fromarray(frame, "P") for frame in frames]

@@ -10,7 +10,6 @@ Splits are `badges-train`, `-development` and `-validation`; sources are `badges
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
-from mmrl_shapeworld.vqa.canvas import PALETTE, PIXELS
+from mmrl_shapeworld.vqa.canvas import PALETTE, PIXELS, page_uri
 from mmrl_shapeworld.vqa.glyphs import HEIGHT, LETTERS, WIDTH, written
 from mmrl_shapeworld.vqa.questions import Box
 from mmrl_shapeworld.worlds.disjoint_draws import checksum_of, draw_disjoint
@@ -105,10 +103,7 @@ class BadgePage:
 
     def uri(self) -> str:
         """Return the page as a PNG in a data URI."""
-        image, buffer = Image.fromarray(self._numbers(), "P"), io.BytesIO()
-        image.putpalette(PALETTE.tobytes())
-        image.save(buffer, "PNG")
-        return data_uri(buffer.getvalue(), "image/png")
+        return page_uri(self._numbers())
 
     def _numbers(self) -> NDArray[np.uint8]:
         page = np.zeros((PAGE, PAGE), np.uint8)

@@ -8,15 +8,13 @@ large enough could tell the small ones as well: see docs/shapeworld.md.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.data.media.uris import data_uri
-from mmrl_shapeworld.vqa.canvas import PALETTE, PIXELS
+from mmrl_shapeworld.vqa.canvas import PALETTE, PIXELS, page_uri
 from mmrl_shapeworld.vqa.glyphs import HEIGHT, LETTERS, WIDTH, written
 from mmrl_shapeworld.vqa.questions import Box
 from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_COLOURS
@@ -60,10 +58,7 @@ class ZoomPage:
 
     def uri(self) -> str:
         """Return the page as a PNG in a data URI."""
-        image, buffer = Image.fromarray(self._numbers(), "P"), io.BytesIO()
-        image.putpalette(PALETTE.tobytes())
-        image.save(buffer, "PNG")
-        return data_uri(buffer.getvalue(), "image/png")
+        return page_uri(self._numbers())
 
     def _numbers(self) -> NDArray[np.uint8]:
         page = np.zeros((PAGE, PAGE), np.uint8)
