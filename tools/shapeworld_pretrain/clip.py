@@ -26,6 +26,7 @@ from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
 from mmrl_shapeworld.negatives import edited, every_caption, true_captions
 from mmrl_shapeworld.scenes import Scene, draw, thing_mask
 from tools.shapeworld_pretrain.corruptions import FAULTS, break_picture
+from tools.shapeworld_pretrain.steps import advance
 
 DRAWN_AT = (32, 32, 32, 64, 128)
 """Sizes at which pictures are drawn, before they are scaled down to 32 as the processor does."""
@@ -206,10 +207,7 @@ def fit(model: CLIPModel, ids: Tensor, data: Pictures, minutes: float, batch: in
         hint = hints.of_pictures(seen.last_hidden_state, seen.pooler_output, data, rows)
         hint = hint + hints.of_texts(read, counts[selected], sides[selected])
         (ranking + hint).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        advance(optimizers, model)
         with torch.no_grad():
             model.logit_scale.clamp_(max=math.log(100))
         step += 1

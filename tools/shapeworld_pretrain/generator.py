@@ -19,6 +19,7 @@ from mmrl_shapeworld.captions import Caption
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.splits import SEEN_KINDS, captions
 from tools.shapeworld_pretrain.pictures import rendered
+from tools.shapeworld_pretrain.steps import advance
 
 EMPTY_SHARE = 0.1
 """Captions replaced by the empty one, so that guidance works."""
@@ -65,10 +66,7 @@ def train(
         ids = torch.where(torch.rand(len(rows), 1) < EMPTY_SHARE, empty, tokens[rows])
         loss = flow_matching_loss(pipe, latents[rows], ids, LONG_TOKENS if long else 1)
         loss.backward()
-        nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        advance(optimizers, trained)
         step += 1
         decay = min(0.999, step / (step + 20))
         torch._foreach_lerp_(list(average.parameters()), list(trained.parameters()), 1 - decay)

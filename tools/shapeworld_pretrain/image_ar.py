@@ -23,6 +23,7 @@ from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.splits import SEEN_KINDS, captions
 from tools.shapeworld_pretrain.muon import Muon
 from tools.shapeworld_pretrain.pictures import rendered, to_pictures
+from tools.shapeworld_pretrain.steps import advance
 
 EMPTY_SHARE = 0.1
 """Captions replaced by the empty one, so that guidance works."""
@@ -58,10 +59,7 @@ def train(
         conditions = torch.where(torch.rand(batch, 1) < EMPTY_SHARE, empty, prompts[rows])
         loss = loss_of(model, conditions, codes[rows])
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        advance(optimizers, model)
         if (step + 1) % 50 == 0:
             print(f"painter step {step + 1} of {steps} loss {loss.item():.3f}", flush=True)
     image_ar.save(folder, model.eval(), patches)

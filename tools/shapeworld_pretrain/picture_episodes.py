@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
 from mmrl_shapeworld import vlm_model
-from mmrl_shapeworld.vqa.canvas import PIXELS, Picture
+from mmrl_shapeworld.vqa.canvas import Picture
 from mmrl_shapeworld.vqa.questions import Question, Region
+from tools.shapeworld_pretrain.steps import advance, set_rate_by_time
 from tools.shapeworld_pretrain.vlm import build_optimizers
-from tools.shapeworld_pretrain.vlm_batches import look, to_patches
+from tools.shapeworld_pretrain.vlm_batches import chat_parts, look, to_patches
 from tools.shapeworld_pretrain.vlm_hints import Hints, targets
 
 
@@ -47,22 +47,7 @@ class PictureRows:
 
     def __init__(self, model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor) -> None:
         self.model, self.words = model, processor.tokenizer
-        image = {"type": "image"}
-        text = processor.apply_chat_template(
-            [
-                {"role": "user", "content": [image, {"type": "text", "text": "?"}]},
-                {"role": "assistant", "content": "?"},
-                {"role": "user", "content": [image]},
-            ],
-            add_generation_prompt=True,
-        )
-        picture = Image.new("RGB", (PIXELS, PIXELS))
-        inputs = processor(text=[text], images=[picture, picture], return_tensors="pt")
-        ids, mark = inputs["input_ids"][0].tolist(), self.words.convert_tokens_to_ids("?")
-        first = ids.index(mark)
-        second = ids.index(mark, first + 1)
-        self.before, self.between, self.after = ids[:first], ids[first + 1 : second], ids[second + 1 :]
-        self.grid = inputs["image_grid_thw"][:1]
+        self.chat = chat_parts(processor)
 
     def loss(self, rows: Sequence[PictureEpisode], hints: Hints) -> tuple[Tensor, Tensor]:
         """Return the mean loss of the tokens of all actions that are learnt, and that of the hints."""
@@ -74,7 +59,7 @@ class PictureRows:
         positions, _ = self.model.model.get_rope_index(
             ids,
             (ids == self.model.config.image_token_id).int(),
-            image_grid_thw=self.grid.expand(len(turns), 3),
+            image_grid_thw=self.chat.grid.expand(len(turns), 3),
             attention_mask=(ids != self.words.pad_token_id).long(),
         )
         states = self.model.model(
@@ -87,10 +72,10 @@ class PictureRows:
         end = self.words.eos_token_id
         found = []
         for row in rows:
-            ids = [*self.before, *self.words(row.prompt).input_ids, *self.between]
+            ids = [*self.chat.before, *self.words(row.prompt).input_ids, *self.chat.between]
             learnt = [False] * len(ids)
             for number, turn in enumerate(row.turns):
-                inserted = self.after[1:] if number else []  # the end token of the turn before is there
+                inserted = self.chat.after[1:] if number else []  # the end token of the turn before is there
                 own = [*self.words(turn.action).input_ids, end]
                 ids += [*inserted, *own]
                 learnt += [False] * len(inserted) + [turn.is_learnt] * len(own)
@@ -136,16 +121,10 @@ def learn_episodes(
     model.train()
     while spent < 1:
         spent = (time.process_time() - started) / (60 * minutes)
-        rate = min(1, (step + 1) / 20) * min(1.0, max(0.0, 1.25 * (1 - spent)))
-        for optimizer in optimizers:
-            for rates in optimizer.param_groups:
-                rates["lr"] = rates["initial_lr"] * rate
+        set_rate_by_time(optimizers, step, spent)
         loss, hint = batches.loss(drawn(spent), hints)
         (loss + 0.5 * hint).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        advance(optimizers, model)
         step += 1
         for name, value in (("actions", loss.item()), ("hints", hint.item())):
             running[name] = 0.95 * running.get(name, value) + 0.05 * value

@@ -22,6 +22,7 @@ from mmrl_shapeworld.reasoning import reasoner_model
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, Family, part_of, sample_calculation
 from mmrl_shapeworld.reasoning.traces import CARELESS, CLEAN, Writer, written_trace
 from mmrl_shapeworld.vlm_model import CHAT_TEMPLATE
+from tools.shapeworld_pretrain.steps import advance
 from tools.shapeworld_pretrain.vlm import build_optimizers
 
 
@@ -102,10 +103,7 @@ def fit(
         for parameter in language.parameters():
             if parameter.grad is not None:
                 parameter.grad /= tokens
-        nn.utils.clip_grad_norm_(language.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        advance(optimizers, language)
         if (step + 1) % 100 == 0:
             print(f"{family.name} step {step + 1} of {schedule.steps} loss {total / tokens:.3f}", flush=True)
     with torch.no_grad():

@@ -21,6 +21,7 @@ from mmrl_shapeworld.reasoning.traces import CARELESS, RETRYING, WAIT, Writer, s
 from mmrl_shapeworld.shipped_models import REASONERS
 from mmrl_shapeworld.vlm_model import CHAT_TEMPLATE
 from tools.shapeworld_pretrain.reasoner import training_calculation
+from tools.shapeworld_pretrain.steps import advance
 from tools.shapeworld_pretrain.vlm import build_optimizers
 
 STEPS, BATCH, MUON, ADAMW = 600, 128, 0.015, 3e-3
@@ -107,10 +108,7 @@ def descend(
     for parameter in language.parameters():
         if parameter.grad is not None:
             parameter.grad /= tokens
-    nn.utils.clip_grad_norm_(language.parameters(), 1.0)
-    for optimizer in optimizers:
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+    advance(optimizers, language)
     return total / tokens
 
 

@@ -1,4 +1,4 @@
-"""Parts of the pre-training of UNets and of the video pipeline: two optimizers, a schedule, an average of weights."""
+"""Parts of pre-training: two optimizers of UNets, schedules of the learning rate, an update, an average of weights."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ def build_optimizers(trained: nn.Module, ends: Sequence[str], muon: float, adamw
 
 def set_rate(optimizers: Sequence[torch.optim.Optimizer], step: int, steps: int) -> None:
     """Up in 30 steps, level, and from two sevenths of the way on down to zero."""
-    rate = min(1.0, (step + 1) / 30) * min(1.0, 1.4 * (1 - step / steps))
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * rate
+    _scale_rate(optimizers, min(1.0, (step + 1) / 30) * min(1.0, 1.4 * (1 - step / steps)))
+
+
+def set_rate_by_time(optimizers: Sequence[torch.optim.Optimizer], step: int, spent: float, rise: int = 20) -> None:
+    """Up in `rise` steps, level, and in the last fifth of the time down to zero; `spent` is the share of the time."""
+    _scale_rate(optimizers, min(1, (step + 1) / rise) * min(1.0, max(0.0, 1.25 * (1 - spent))))
 
 
 def advance(optimizers: Sequence[torch.optim.Optimizer], trained: nn.Module) -> None:
@@ -49,3 +51,9 @@ def follow(average: nn.Module, trained: nn.Module, step: int) -> None:
     """Move the average towards the weights: over twenty steps at first, over two hundred later."""
     decay = min(0.995, (step + 1) / (step + 20))
     torch._foreach_lerp_(list(average.parameters()), list(trained.parameters()), 1 - decay)
+
+
+def _scale_rate(optimizers: Sequence[torch.optim.Optimizer], rate: float) -> None:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * rate

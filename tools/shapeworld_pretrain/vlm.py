@@ -19,6 +19,7 @@ from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.vqa.questions import QUESTIONS
 from tools.shapeworld_pretrain.muon import Muon
+from tools.shapeworld_pretrain.steps import advance, set_rate_by_time
 from tools.shapeworld_pretrain.vlm_batches import Batch, BatchBuilder, look
 from tools.shapeworld_pretrain.vlm_hints import Hints
 
@@ -78,10 +79,7 @@ def fit(
     model.train()
     while spent < 1:
         spent = (time.process_time() - started) / (60 * minutes)
-        rate = min(1, (step + 1) / 50) * min(1.0, max(0.0, 1.25 * (1 - spent)))
-        for optimizer in optimizers:
-            for rates in optimizer.param_groups:
-                rates["lr"] = rates["initial_lr"] * rate
+        set_rate_by_time(optimizers, step, spent, rise=50)
         for group in GROUPS:
             tasks = [task for task, count in group.items() for _ in range(count)]
             questions = [QUESTIONS[task](rng) for task in tasks]
@@ -92,10 +90,7 @@ def fit(
                 running["hints"] = 0.95 * running.get("hints", hint.item()) + 0.05 * hint.item()
             for task, loss in zip(tasks, losses.tolist(), strict=True):
                 running[task] = 0.99 * running.get(task, loss) + 0.01 * loss
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        advance(optimizers, model)
         step += 1
         if step % 100 == 0:
             summary = " ".join(f"{task} {loss:.3f}" for task, loss in running.items())

@@ -42,6 +42,35 @@ class Batch:
     answered: Tensor  # [B, T] bool; tokens of the answers, which are what is learnt
 
 
+@dataclass(frozen=True)
+class ChatParts:
+    """The ids around the texts of a chat in which each of the user's turns has a picture."""
+
+    before: list[int]  # the question
+    between: list[int]  # the question and the first answer
+    after: list[int]  # an answer and the next one, with the answer's end token and the next picture
+    grid: Tensor  # [1, 3], of a picture
+
+
+def chat_parts(processor: Qwen3VLProcessor) -> ChatParts:
+    """Return what the processor writes around the texts of a chat, found with "?" in their places."""
+    image = {"type": "image"}
+    text = processor.apply_chat_template(
+        [
+            {"role": "user", "content": [image, {"type": "text", "text": "?"}]},
+            {"role": "assistant", "content": "?"},
+            {"role": "user", "content": [image]},
+        ],
+        add_generation_prompt=True,
+    )
+    picture = Image.new("RGB", (PIXELS, PIXELS))
+    inputs = processor(text=[text], images=[picture, picture], return_tensors="pt")
+    ids, mark = inputs["input_ids"][0].tolist(), processor.tokenizer.convert_tokens_to_ids("?")
+    first = ids.index(mark)
+    second = ids.index(mark, first + 1)
+    return ChatParts(ids[:first], ids[first + 1 : second], ids[second + 1 :], inputs["image_grid_thw"][:1])
+
+
 class BatchBuilder:
     """Makes batches as the processor would, only faster: pictures are all of one size, and beginnings are all alike."""
 

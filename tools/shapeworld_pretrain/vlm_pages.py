@@ -37,6 +37,7 @@ from mmrl_shapeworld.worlds.page_environment import PageStackEpisode
 from mmrl_shapeworld.worlds.page_splits import Annotator, careless, tidy
 from mmrl_shapeworld.worlds.page_stacks import COLOURS, SHAPES, PageStack, sample_stack
 from mmrl_shapeworld.worlds.zoom_splits import small_box
+from tools.shapeworld_pretrain.steps import advance, set_rate_by_time
 from tools.shapeworld_pretrain.vlm import build_optimizers
 from tools.shapeworld_pretrain.vlm_batches import GRID, look
 from tools.shapeworld_pretrain.vlm_hints import Hints, targets
@@ -198,19 +199,13 @@ def train(
     model.train()
     while spent < 1:
         spent = (time.process_time() - started) / (60 * minutes)
-        rate = min(1, (step + 1) / 20) * min(1.0, max(0.0, 1.25 * (1 - spent)))
-        for optimizer in optimizers:
-            for rates in optimizer.param_groups:
-                rates["lr"] = rates["initial_lr"] * rate
+        set_rate_by_time(optimizers, step, spent)
         annotator = careless(rng) if spent > careless_from else tidy(rng)
         losses, hint = batches.losses([play(draw_stack(rng), annotator) for _ in range(EPISODES)], hints)
         (losses.mean() / 3 + (0.0 if language_alone else 0.5 * hint)).backward()
         for name, value in (("episodes", losses.mean()), ("hints", hint)):
             running[name] = 0.95 * running.get(name, value.item()) + 0.05 * value.item()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        advance(optimizers, model)
         step += 1
         if step % 50 == 0:
             summary = " ".join(f"{name} {value:.3f}" for name, value in running.items())

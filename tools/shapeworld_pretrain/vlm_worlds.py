@@ -27,6 +27,7 @@ from mmrl_shapeworld.worlds.fact_graphs import hops
 from mmrl_shapeworld.worlds.spurious_clips import cued_clip
 from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_SHAPES, UNSEEN_SHAPES
 from mmrl_shapeworld.worlds.world_splits import WORLDS, checksum, measure_of, world_questions, world_sample
+from tools.shapeworld_pretrain.steps import advance, set_rate_by_time
 from tools.shapeworld_pretrain.vlm import build_optimizers, losses_of
 from tools.shapeworld_pretrain.vlm_batches import BatchBuilder
 from tools.shapeworld_pretrain.vlm_evaluate import answers
@@ -111,10 +112,7 @@ def train(
     model.train()
     while spent < 1:
         spent = (time.process_time() - started) / (60 * minutes)
-        rate = min(1, (step + 1) / 20) * min(1.0, max(0.0, 1.25 * (1 - spent)))
-        for optimizer in optimizers:
-            for rates in optimizer.param_groups:
-                rates["lr"] = rates["initial_lr"] * rate
+        set_rate_by_time(optimizers, step, spent)
         for group in GROUPS:
             worlds = [world for world, count in group.items() for _ in range(count)]
             questions = [draw(world, rng) for world in worlds]
@@ -124,10 +122,7 @@ def train(
             running["hints"] = 0.95 * running.get("hints", hint.item()) + 0.05 * hint.item()
             for world, loss in zip(worlds, losses.tolist(), strict=True):
                 running[world] = 0.99 * running.get(world, loss) + 0.01 * loss
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        advance(optimizers, model)
         step += 1
         if step % 50 == 0:
             summary = " ".join(f"{world} {loss:.3f}" for world, loss in running.items())

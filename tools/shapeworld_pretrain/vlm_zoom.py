@@ -43,8 +43,9 @@ from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_COLOURS, UN
 from mmrl_shapeworld.worlds.zoom_environment import INSTRUCTIONS, Template, ZoomPages, middle_of
 from mmrl_shapeworld.worlds.zoom_pages import LARGE, PAGE, ZoomPage, sample_page
 from mmrl_shapeworld.worlds.zoom_splits import samples, small_box
+from tools.shapeworld_pretrain.steps import advance, set_rate_by_time
 from tools.shapeworld_pretrain.vlm import build_optimizers
-from tools.shapeworld_pretrain.vlm_batches import in_patches, look
+from tools.shapeworld_pretrain.vlm_batches import chat_parts, in_patches, look
 from tools.shapeworld_pretrain.vlm_hints import Hints, targets
 
 BOXES, LARGE_LETTERS, GUESSES, CUTS = 12, 5, 2, 5
@@ -157,22 +158,7 @@ class ZoomRows:
 
     def __init__(self, model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor) -> None:
         self.model, self.words = model, processor.tokenizer
-        image = {"type": "image"}
-        text = processor.apply_chat_template(
-            [
-                {"role": "user", "content": [image, {"type": "text", "text": "?"}]},
-                {"role": "assistant", "content": "?"},
-                {"role": "user", "content": [image]},
-            ],
-            add_generation_prompt=True,
-        )
-        blank = Image.new("RGB", (PIXELS, PIXELS))
-        inputs = processor(text=[text], images=[blank, blank], return_tensors="pt")
-        ids, mark = inputs["input_ids"][0].tolist(), self.words.convert_tokens_to_ids("?")
-        first = ids.index(mark)
-        second = ids.index(mark, first + 1)
-        self.before, self.between, self.after = ids[:first], ids[first + 1 : second], ids[second + 1 :]
-        self.grid = inputs["image_grid_thw"][:1]
+        self.chat = chat_parts(processor)
         model.set_attn_implementation("eager")  # which returns its weights
         self.attention: Tensor | None = None  # [B, heads, T, T] of the second layer, in the last call
         model.model.language_model.layers[1].self_attn.register_forward_hook(self._keep)
@@ -188,7 +174,7 @@ class ZoomRows:
         pictures = sum(len(row.turns) for row in rows)
         padding = (ids != self.words.pad_token_id).long()
         positions, _ = self.model.model.get_rope_index(
-            ids, types, image_grid_thw=self.grid.expand(pictures, 3), attention_mask=padding
+            ids, types, image_grid_thw=self.chat.grid.expand(pictures, 3), attention_mask=padding
         )
         seen, hint = self._seen(rows, hints)
         states = self.model.model(
@@ -253,10 +239,10 @@ class ZoomRows:
         for row in rows:
             instructions = INSTRUCTIONS[row.template]
             prompt = f"{instructions}\n\n{row.page.prompt}" if instructions else row.page.prompt
-            ids = [*self.before, *self.words(prompt).input_ids, *self.between]
+            ids = [*self.chat.before, *self.words(prompt).input_ids, *self.chat.between]
             for number, turn in enumerate(row.turns):
                 if number:
-                    ids += self.after[1:]  # the turn's own end token is there
+                    ids += self.chat.after[1:]  # the turn's own end token is there
                 own = [*self.words(turn).input_ids, end]
                 ids += own
             sequences.append(ids)
@@ -352,10 +338,7 @@ def train(
     model.train()
     while spent < 1:
         spent = (time.process_time() - started) / (60 * minutes)
-        rate = min(1, (step + 1) / 20) * min(1.0, max(0.0, 1.25 * (1 - spent)))
-        for optimizer in optimizers:
-            for rates in optimizer.param_groups:
-                rates["lr"] = rates["initial_lr"] * rate
+        set_rate_by_time(optimizers, step, spent)
         for kind in ("boxes", "letters", "cuts"):
             rows = draw_rows(kind, rng, spent > careless_from)
             losses, hint = batches.losses(rows, hints)
@@ -363,10 +346,7 @@ def train(
             ((losses.sum() + share * hint * len(rows)) / a_step).backward()
             for name, value in ((kind, losses.mean().item()), (f"{kind}-hints", hint.item())):
                 running[name] = 0.95 * running.get(name, value) + 0.05 * value
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        advance(optimizers, model)
         step += 1
         if step % 20 == 0:
             summary = " ".join(f"{name} {value:.3f}" for name, value in running.items())
