@@ -188,7 +188,7 @@ class _Probe:
             sampling=config.sampling.kind,
             models=models,
         )
-        self.device = next(iter(self._loop.parameters.values())).device
+        self.device = next(iter(self._loop.learner.parameters.values())).device
         self._iterations = 0
 
     def time(self, iterations: int) -> dict[str, list[float]]:
@@ -222,14 +222,14 @@ class _Probe:
             if self.device.type == "cuda":  # `Phases` resets the allocator's peak, and has it
                 rollout = max(rollout, int(phases.metrics()["memory_mib/rollout"] * 2**20) - before)
         rollout = max(rollout, self._peaks.peaks[COLLECT])
-        parameters = self._loop.parameters
+        parameters = self._loop.learner.parameters
         tensors = {id(each): each for module in self._modules() for each in [*module.parameters(), *module.buffers()]}
         trained = {id(parameter) for parameter in parameters.values()}
         frozen = [each for key, each in tensors.items() if key not in trained]
         with self.policy.reference():
             now = [p for module in self._modules() for p in module.parameters() if id(p) not in tensors]
         config = self._config
-        copies = ["moving average"] if self._loop.average is not None else []
+        copies = ["moving average"] if self._loop.learner.average is not None else []
         copies += [OLD_POLICY] if config.algorithm.name in ("diffusion_nft", "awm") else []
         return MemoryEstimate(
             frozen=(
@@ -254,7 +254,7 @@ class _Probe:
         """Return the work of an iteration of the whole recipe."""
         config, plan, modules = self._config, BatchPlan.of(self._config), self._placed.modules
         placed = {id(each): each.nbytes for module in modules for each in module.parameters()}
-        gradients = sum(4 * parameter.numel() for parameter in self._loop.parameters.values())
+        gradients = sum(4 * parameter.numel() for parameter in self._loop.learner.parameters.values())
         copies = 0
         if self._objective.uses_copies() and config.policy.train == "full":
             copies = gradients * (2 if config.algorithm.name in ("diffusion_nft", "awm") else 1)

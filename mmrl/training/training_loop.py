@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from mmrl.config.named_models import POLICY
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import SamplingKind
 from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.distributed import processes
 from mmrl.distributed.gradients import check_replicas
-from mmrl.distributed.layout import layout_of
 from mmrl.distributed.position import position
-from mmrl.distributed.tensor_parts import on_main_whole
 from mmrl.errors import RunError, RunStopped
 from mmrl.policy import Capability, Policy
 from mmrl.seeds import fold_in
-from mmrl.training.ema import ParameterCopy
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
-from mmrl.training.loss_scale import LossScale
+from mmrl.training.learner import Learner
 from mmrl.training.monitors import KLEarlyStopping, ZeroAdvantageMonitor
 from mmrl.training.objectives.base import MetricAccumulator, Objective
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.rollouts.streamed_rollouts import StreamedRollouts
-from mmrl.training.run.checkpoints import (
-    Checkpoints,
-    TrainerState,
-    load_optimizer_tensors,
-    load_parameters,
-    optimizer_tensors,
-)
+from mmrl.training.run.checkpoints import Checkpoints, TrainerState
 from mmrl.training.run.display import Display, StepReport, by_source
 from mmrl.training.run.stop_signals import stop_requests
 from mmrl.training.run.timers import Phases, combined
@@ -73,17 +65,13 @@ class TrainingLoop:
     sampling: SamplingKind = "denoising"  # with the precision, it decides the bound on the replay gap
     ahead: LaggedRollouts | StreamedRollouts | None = None  # the source, or the one behind it, where a thread samples
     models: NamedModels | None = None  # beside the policy
+    others: Mapping[str, Learner] = field(default_factory=dict)  # the models beside the policy that are trained
     step: int = field(default=0, init=False)  # iterations done
-    updates: int = field(default=0, init=False)  # optimizer updates done
     tokens: int = field(default=0, init=False)  # of all answers trained on; 0 for policies that draw
 
     def __post_init__(self) -> None:
-        settings = self.optimizer_config
-        self.parameters, self.layout = self.policy.parameters_to_train(), layout_of(self.policy)
-        hyperparameters = settings.model_dump(include={"lr", "betas", "eps", "weight_decay"})
-        self.optimizer = torch.optim.AdamW(self._parameter_groups(), **hyperparameters)
-        self.average = ParameterCopy(self.parameters, self.layout) if settings.ema is not None else None
-        self.loss_scale = LossScale(self.precision)
+        self.learner = Learner(self.policy, self.optimizer_config, self.precision)
+        self.learners = {POLICY: self.learner, **self.others}
         self.checkpoints = Checkpoints(self.run)
         self._best_reward = -math.inf
         self._zero_advantages = ZeroAdvantageMonitor(self.display.message)
@@ -97,7 +85,7 @@ class TrainingLoop:
             RunStopped: Ctrl-C or SIGTERM came; a checkpoint of the last finished iteration is written.
         """
         position.run, position.saved = self.run, self.step or None
-        check_replicas(self.parameters.values())
+        check_replicas(self._trained_parameters())
         self.display.start(self.name, self.config.iterations)
         try:
             if self.step == 0:
@@ -165,15 +153,16 @@ class TrainingLoop:
         else:
             experience, gap = self._learn_collected(phases, accumulator)
         with phases("update"):
-            self.objective.finish_iteration(self.updates)
+            self.objective.finish_iteration(self.learner.updates)
             if self.models is not None:
                 self.models.finish_iteration(self.step + 1)
         accumulated = accumulator.over_processes().values()
-        metrics = experience.metrics | accumulated | self.loss_scale.metrics() | {"replay_gap": gap}
+        metrics = experience.metrics | accumulated | self._leading.loss_scale.metrics() | {"replay_gap": gap}
         with phases("update"):
             rollouts = [batch.rollout for batch in experience.micro_batches if batch.term is None]
-            with nullcontext() if self.config.max_kl is None else self.layout.whole():
-                self._kl_stop.update(metrics, self.policy, rollouts, fold_in(self.seed, self.step))
+            if POLICY in self.objective.trained:
+                with nullcontext() if self.config.max_kl is None else self.learner.layout.whole():
+                    self._kl_stop.update(metrics, self.policy, rollouts, fold_in(self.seed, self.step))
         self.step += 1
         self.tokens += int(experience.metrics.get("tokens", 0))
         return metrics, phases
@@ -198,7 +187,7 @@ class TrainingLoop:
         The loss is divided by the number of terms that the iteration has if all micro-batches are as the first one, and
         the gradient is scaled at the end if that was wrong: if it was right, it is that of `_update` to the bit.
         """
-        self.optimizer.zero_grad(set_to_none=True)
+        self.learner.zero_grad()
         first, gap, total, expected = MetricAccumulator(), 0.0, 0.0, 1.0
         batches: list[MicroBatch] = []
         for batch in source.batches(self.step, self.step / self.config.iterations, phases):
@@ -207,55 +196,53 @@ class TrainingLoop:
                 if not batches:
                     gap = 0.0 if source.schedule.lag else self._sampled_gap(Experience([batch], {}))
                     expected = amount / batch.rollout.rows * source.rows() or 1.0
-                seed = fold_in(self.seed, self.step, self.updates, len(batches))
-                self.objective.backward(batch, self.loss_scale.factor * amount / expected, seed, first)
+                seed = fold_in(self.seed, self.step, self.learner.updates, len(batches))
+                self.objective.backward(batch, self.learner.loss_scale.factor * amount / expected, seed, first)
                 total, batches = total + amount, [*batches, batch]
         experience = replace(source.finish(), micro_batches=batches)
         gap = max(gap, self._sampled_gap(experience) if experience.gap is not None else 0.0)
         with phases("update"):
             if total and total != expected:
-                for parameter in self.parameters.values():
+                for parameter in self.learner.parameters.values():
                     if parameter.grad is not None:
                         parameter.grad.mul_(expected / total)
             gap = max(gap, self._optimize(accumulator, first))
         return experience, gap
 
     def save(self, score: float | None = None) -> Path:
-        """Write a checkpoint and return its folder. With a moving average, the policy's files contain the average.
+        """Write a checkpoint and return its folder. With a moving average, a model's files contain the average.
 
         Raises:
             RunError: the processes have different parameters, or the checkpoint cannot be written.
         """
-        check_replicas(self.parameters.values())
-        tensors = {
-            "parameters": on_main_whole({name: p.detach() for name, p in self.parameters.items()}),
-            "optimizer": optimizer_tensors(self.optimizer),
-        }
+        check_replicas(self._trained_parameters())
+        tensors = self.learner.tensors()
+        for name, learner in self.others.items():
+            tensors |= {f"{part}.{name}": values for part, values in learner.tensors().items()}
         if objective := self.objective.state_dict():
             tensors["objective"] = objective
         if self.models is not None and (models := self.models.state_dict()):
             tensors["models"] = models
-        if self.average is not None:
-            tensors["average"] = self.average.state_dict()
         if self.ahead is not None and (behaviour := self.ahead.tensors()):
             tensors["behaviour"] = behaviour
         tensors = {part: {k: t.clone() for k, t in values.items()} for part, values in tensors.items()}
         values = {
-            "updates": self.updates,
+            **self.learner.values(),
+            "others": {name: learner.values() for name, learner in self.others.items()},
             "best_reward": self._best_reward if math.isfinite(self._best_reward) else None,
-            "loss_scale": self.loss_scale.state_dict(),
             "source": self.source.state_dict(),
             "kl": self._kl_stop.last,
             "tokens": self.tokens,
             "recipe": dict(self.recipe),
         }
-        with self.averaged(), self.layout.saving(), position.phase("save"):
+        with self.averaged(), self.learner.layout.saving(), position.phase("save"):
             folder = processes.on_main(lambda: self._write(TrainerState(self.step, tensors, values), score))
         position.saved = self.step
         return folder
 
     def _write(self, state: TrainerState, score: float | None) -> Path:
-        folder = self.checkpoints.save(self.policy, state, score)
+        others = {name: learner.model for name, learner in self.others.items()}
+        folder = self.checkpoints.save(self.policy, state, score, others)
         position.saved = state.step  # before the others know: one of them may have ended
         return folder
 
@@ -272,39 +259,38 @@ class TrainingLoop:
             return
         state = self.checkpoints.load_state()
         processes.on_main(self.checkpoints.repair)
-        load_parameters(self.parameters, state.tensors["parameters"])
-        load_optimizer_tensors(self.optimizer, state.tensors["optimizer"])
+        self.learner.load(state.tensors, state.values)
+        for name, learner in self.others.items():
+            parts = {part: state.tensors.get(f"{part}.{name}", {}) for part in ("parameters", "optimizer", "average")}
+            learner.load(parts, state.values["others"][name])
         self.objective.load_state_dict(state.tensors.get("objective", {}))
         if self.models is not None:
             self.models.load_state_dict(state.tensors.get("models", {}))
-        if self.average is not None:
-            self.average.load_state_dict(state.tensors["average"])
         self.source.load_state_dict(state.values["source"])
         if self.ahead is not None:
             self.ahead.load_tensors(state.tensors.get("behaviour", {}))
-        self.step, self.updates = state.step, state.values["updates"]
+        self.step = state.step
         self.tokens = state.values.get("tokens", 0)
         best = state.values["best_reward"]
         self._best_reward = -math.inf if best is None else best
-        self.loss_scale.load_state_dict(state.values.get("loss_scale", {}))
         self._kl_stop.last = state.values.get("kl")
-        self.policy.version = self.updates
         position.saved = self.step
         for tracker in self.trackers:
             tracker.truncate_after(self.step)
 
     def _update(self, batches: list[MicroBatch], accumulator: MetricAccumulator, check_gap: bool) -> float:
         """Make one optimizer update. Return the replay gap with `check_gap`, else 0."""
-        self.optimizer.zero_grad(set_to_none=True)
-        first = MetricAccumulator()
-        seeds = [fold_in(self.seed, self.step, self.updates, number) for number in range(len(batches))]
+        for learner in self._active():
+            learner.zero_grad()
+        first, leading = MetricAccumulator(), self._leading
+        seeds = [fold_in(self.seed, self.step, leading.updates, number) for number in range(len(batches))]
         with self._whole():
             self.objective.accumulate(
                 batches,
-                self.loss_scale.factor,
+                leading.loss_scale.factor,
                 seeds,
                 first if check_gap else accumulator,
-                self.layout.gathers_in_calls,
+                leading.layout.gathers_in_calls,
             )
         return self._optimize(accumulator, first if check_gap else None)
 
@@ -318,45 +304,35 @@ class TrainingLoop:
             gap = processes.largest(first.values().get("log_prob_change_max", 0.0))
             self._check_replay_gap(gap)
             accumulator.absorb(first, without=("log_prob_change_max",))
-        self.layout.sum_gradients(self.parameters.values())
-        self.loss_scale.unscale(self.parameters.values())
-        norm = self.layout.clip_gradients(self.parameters.values(), self.optimizer_config.max_grad_norm).item()
-        if not self.loss_scale.accepts(norm):
-            return gap
-        if not math.isfinite(norm):
-            raise RunError(
-                f"the gradient's norm is {norm} at iteration {self.step + 1}: lower optimizer.lr, or use float32; "
-                "the last checkpoint is kept"
-            )
-        rate = self._learning_rate()
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["lr_scale"]
-        self.optimizer.step()
-        self.layout.parameters_changed()
-        self.updates += 1
-        self.policy.version = self.updates
-        if self.average is not None and self.optimizer_config.ema is not None:
-            self.average.follow(min(self.optimizer_config.ema, self.updates / (self.updates + 10)))
-        accumulator.mean("grad_norm", norm)
-        accumulator.mean("learning_rate", rate)
+        for name in self.objective.trained:
+            learner, prefix = self.learners[name], "" if name == self.objective.trained[0] else f"{name}/"
+            made = learner.update(self.config.iterations * self.config.epochs * self.config.updates, self.step + 1)
+            if made is not None:
+                accumulator.mean(f"{prefix}grad_norm", made.grad_norm)
+                accumulator.mean(f"{prefix}learning_rate", made.learning_rate)
         return gap
-
-    def _learning_rate(self) -> float:
-        settings = self.optimizer_config
-        total = self.config.iterations * self.config.epochs * self.config.updates
-        return learning_rate(settings.lr, self.updates, total, settings.warmup, settings.schedule)
 
     def _split(self, batches: list[MicroBatch]) -> list[list[MicroBatch]]:
         """Split micro-batches evenly over the updates; there are fewer updates where there are fewer micro-batches."""
         cuts = [round(k * len(batches) / self.config.updates) for k in range(self.config.updates + 1)]
         return [batches[start:end] for start, end in pairwise(cuts) if start < end]
 
-    def _parameter_groups(self) -> list[dict[str, Any]]:
-        """Return a group for each learning-rate scale, in the order in which the policy names its parameters."""
-        groups: dict[float, list[nn.Parameter]] = {}
-        for name, parameter in self.parameters.items():
-            groups.setdefault(self.policy.lr_scale(name), []).append(parameter)
-        return [{"params": parameters, "lr_scale": scale} for scale, parameters in groups.items()]
+    @property
+    def updates(self) -> int:
+        """The optimizer updates of the policy so far."""
+        return self.learner.updates
+
+    @property
+    def _leading(self) -> Learner:
+        """The model whose rollouts are learnt from."""
+        return self.learners[self.objective.trained[0]]
+
+    def _active(self) -> list[Learner]:
+        """Return the models that the objective trains now."""
+        return [self.learners[name] for name in self.objective.trained]
+
+    def _trained_parameters(self) -> list[nn.Parameter]:
+        return [parameter for learner in self.learners.values() for parameter in learner.parameters.values()]
 
     def _sampled_gap(self, experience: Experience) -> float:
         """Return the replay gap that is measured before an update; 0 where the first update measures it."""
@@ -372,7 +348,7 @@ class TrainingLoop:
         gap = 0.0
         if own is not None:
             with torch.no_grad(), self.objective.sampling_weights():
-                gap = self.policy.replay_gap(own)
+                gap = cast(Policy, self._leading.model).replay_gap(own)
         gap = processes.largest(gap)
         self._check_replay_gap(gap)
         return gap
@@ -394,7 +370,7 @@ class TrainingLoop:
         if self.ahead is not None:
             with position.phase("wait"):
                 self.ahead.wait_idle()  # an evaluation has the rewards for itself
-        with self.averaged(), self.layout.whole(copies=False), position.phase("evaluate"):
+        with self.averaged(), self.learner.layout.whole(copies=False), position.phase("evaluate"):
             metrics = dict(self.evaluate(self.step))
         for tracker in self.trackers:
             tracker.log("evaluation", self.step, metrics)
@@ -436,28 +412,12 @@ class TrainingLoop:
 
     def _whole(self) -> AbstractContextManager[None]:
         """Return a context in which the policy is whole, and the copies that the objective uses."""
-        return self.layout.whole(self.objective.uses_copies())
+        return self.learner.layout.whole(self.objective.uses_copies())
 
-    def averaged(self) -> AbstractContextManager[None]:
-        """Return a context in which the policy has the moving average of its parameters, if there is one."""
-        return nullcontext() if self.average is None else self.average.in_place()
-
-
-def learning_rate(
-    base: float,
-    update: int,  # from 0
-    total: int,  # updates of the whole run
-    warmup: int,
-    schedule: Literal["constant", "linear", "cosine"],
-) -> float:
-    """Return the learning rate of an update: a linear warm-up, then constant or decaying to 0 at the last update.
-
-    >>> [learning_rate(1.0, update, 10, 2, "linear") for update in (0, 1, 2, 6)]
-    [0.5, 1.0, 1.0, 0.5]
-    """
-    if update < warmup:
-        return base * (update + 1) / warmup
-    if schedule == "constant":
-        return base
-    done = min(1.0, (update - warmup) / max(1, total - warmup))
-    return base * (1 - done if schedule == "linear" else 0.5 + 0.5 * math.cos(math.pi * done))
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """While open, each trained model that has a moving average of its parameters computes with it."""
+        with ExitStack() as stack:
+            for learner in self.learners.values():
+                stack.enter_context(learner.averaged())
+            yield

@@ -52,7 +52,7 @@ def test_non_finite_gradients_change_no_state(make_trainer):
     kept = trainer.checkpoints.load_state()
     assert kept.step == 4 and [row["step"] for row in lines(trainer.run)] == [1, 2, 3, 4]
     assert torch.equal(trainer.policy.theta, kept.tensors["parameters"]["theta"])  # in memory, too
-    assert torch.equal(trainer.average.state_dict()["theta"], kept.tensors["average"]["theta"])
+    assert torch.equal(trainer.learner.average.state_dict()["theta"], kept.tensors["average"]["theta"])
     assert all(tensor.isfinite().all() for part in kept.tensors.values() for tensor in part.values())
 
 

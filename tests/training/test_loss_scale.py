@@ -112,4 +112,4 @@ def test_resume_restores_the_scale(make_trainer, tmp_path, monkeypatch):
     assert without_timings(lines(again.run)) == without_timings(lines(straight.run))
     assert [row["loss_scale"] / START for row in lines(again.run)] == [1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.5, 0.5]
     state = json.loads((again.checkpoints.path() / "trainer" / "state.json").read_text())
-    assert state["loss_scale"] == again.loss_scale.state_dict() != LossScale("float16").state_dict()
+    assert state["loss_scale"] == again.learner.loss_scale.state_dict() != LossScale("float16").state_dict()

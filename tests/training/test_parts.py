@@ -17,11 +17,11 @@ from mmrl.errors import ConfigError
 from mmrl.policy import batch_requests
 from mmrl.seeds import fold_in
 from mmrl.training.ema import ParameterCopy
+from mmrl.training.learner import learning_rate
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.run.run_folder import create_run_folder, load_run
 from mmrl.training.run.stop_signals import stop_requests
 from mmrl.training.run.timers import Phases
-from mmrl.training.training_loop import learning_rate
 from tests.training.conftest import samples
 
 

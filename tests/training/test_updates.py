@@ -60,9 +60,9 @@ def test_learning_rates_survive_a_checkpoint(tmp_path):
     again.resume()
     assert again.step == 2
     again.train()
-    assert [group["lr_scale"] for group in again.optimizer.param_groups] == [0.1, 1.0]
-    for name, parameter in straight.parameters.items():
-        assert torch.equal(parameter, again.parameters[name]), name
+    assert [group["lr_scale"] for group in again.learner.optimizer.param_groups] == [0.1, 1.0]
+    for name, parameter in straight.learner.parameters.items():
+        assert torch.equal(parameter, again.learner.parameters[name]), name
     tensors = [t.checkpoints.load_state().tensors["optimizer"] for t in (straight, again)]
     assert tensors[0].keys() == tensors[1].keys() and len(tensors[0]) == 6
     assert all(torch.equal(one, tensors[1][name]) for name, one in tensors[0].items())

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 
 from mmrl.config.algorithms.base import ExperienceKind
+from mmrl.config.named_models import POLICY
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError
@@ -91,6 +92,8 @@ class Objective(ABC):
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     """The capabilities that the policy must have."""
+    trained: tuple[str, ...] = (POLICY,)
+    """The models that an update trains, by their names in the run; the first one's rollouts are learnt from."""
 
     def __init__(self, policy: Any, config: Any) -> None:
         self._policy, self._config = policy, config

@@ -83,6 +83,10 @@ class StagedObjective(Objective):
             raise ValueError("every stage's objective must be one on log-probabilities")
         self._source = source
 
+    @property
+    def trained(self) -> tuple[str, ...]:  # type: ignore[override]  # it changes with the stage
+        return self._source.now.objective.trained
+
     def sampling_weights(self) -> AbstractContextManager[None]:
         return self._source.now.objective.sampling_weights()
 

@@ -1,6 +1,7 @@
 """Checkpoints: written under a temporary name, synced to disk, and renamed, so that each is complete or absent.
 
 checkpoints/step-N/                 the policy's files
+checkpoints/step-N/models/NAME/     the files of another model that is trained
 checkpoints/step-N/trainer/         parameters, optimizer and so on; state.json lists every file with its size
 checkpoints/index.json              names of the last and the best checkpoint
 
@@ -16,7 +17,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -32,6 +33,13 @@ INDEX = "index.json"
 STATE = "trainer/state.json"
 
 logger = logging.getLogger(__name__)
+
+
+class SavedModel(Protocol):
+    """A model that writes its trained parameters."""
+
+    def save(self, folder: Path) -> None:
+        """Write the trained parameters."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +58,12 @@ class Checkpoints:
         self._run = run
         self._folder = run / "checkpoints"
 
-    def save(self, policy: Policy, state: TrainerState, score: float | None) -> Path:
+    def save(
+        self, policy: Policy, state: TrainerState, score: float | None, others: Mapping[str, SavedModel] | None = None
+    ) -> Path:
         """Write a checkpoint and return its folder. The highest `score` is the best; None cannot be the best.
+
+        `others` are the models beside the policy that are trained, by name.
 
         A complete checkpoint of this step is not written again: a run has one state at a step, and replacing it would
         leave a moment without any.
@@ -68,7 +80,12 @@ class Checkpoints:
                 sync_folder(self._run)
             if damage(target) is not None:
                 self._keep(index.get("best"), index.get("last"))  # first, to free space
-                self._write(target, policy, state, score)
+                self._write(
+                    target,
+                    {"": policy, **{f"models/{name}": each for name, each in (others or {}).items()}},
+                    state,
+                    score,
+                )
             index = index | {"last": target.name}
             if score is not None and score >= index.get("best_score", -math.inf):
                 index |= {"best": target.name, "best_score": score}
@@ -149,11 +166,14 @@ class Checkpoints:
             return {}
         return dict(json.loads((self.path() / STATE).read_text(encoding="utf-8")).get("recipe", {}))
 
-    def _write(self, target: Path, policy: Policy, state: TrainerState, score: float | None) -> None:
+    def _write(self, target: Path, models: Mapping[str, SavedModel], state: TrainerState, score: float | None) -> None:
+        """Write a checkpoint of models, each in its folder inside `target`."""
         fresh = target.with_name(f".{target.name}.tmp")
         (fresh / "trainer").mkdir(parents=True)
         try:
-            policy.save(fresh)
+            for place, model in models.items():
+                (fresh / place).mkdir(parents=True, exist_ok=True)
+                model.save(fresh / place)
             self._write_state(fresh, state, score)
             sync_tree(fresh)
         except (OSError, SafetensorError):

@@ -49,7 +49,7 @@ def test_gradient_is_scaled_where_the_number_of_terms_is_not_known(tmp_path, rew
         made = lagged_trainer(
             tmp_path / str(number), reward=reward, algorithm=DAPOConfig(), settings={"micro_batch": 6}, **options
         )
-        made.optimizer.step = lambda: None
+        made.learner.optimizer.step = lambda: None
         made.iterate()
         gradients.append(made.policy.logits.grad.clone())
         if made.ahead is not None:
