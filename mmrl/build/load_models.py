@@ -13,6 +13,7 @@ from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
+from mmrl.training.learner import Learner
 from mmrl.training.run_models import NamedModels
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def build_models(config: TrainConfig, policy: Any) -> NamedModels:
-    """Load the models of a run, and make its snapshots of the policy.
+    """Load the models of a run, and make its snapshots.
 
     Raises:
         ConfigError: a model cannot be loaded, or it has another tokenizer than the policy.
@@ -56,16 +57,32 @@ def _load(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMP
     like = config.policy.model_dump(include={"dtype", "attention", "fused_log_probs", "device"})
     if not isinstance(found.policy, VLMConfig):
         raise ConfigError(f"models.{name}: {chosen.model} is of kind {found.policy.kind}, and the policy is a vlm")
+    if chosen.trained and found.run is not None:
+        raise ConfigError(
+            f"models.{name}.train: {chosen.model} is the folder of a run, whose model is scored with alone: export it "
+            "first (mmrl export), and name that folder"
+        )
+    if chosen.trained:
+        own = {"lora": config.policy.lora, "gradient_checkpointing": config.policy.gradient_checkpointing}
+        like |= {**own, "train": chosen.train}
     settings = found.policy.model_copy(update=like)
     if found.run is None:
         settings = settings.model_copy(update={"revision": chosen.revision})
     sampling = cast(TokenSamplingConfig, config.sampling)  # that of a policy of this kind
-    teacher = VLMPolicy.from_config(
-        resolve_model_path(settings), sampling, config.media, frozen=found.checkpoint is None
-    )
+    frozen = found.checkpoint is None and not chosen.trained
+    model = VLMPolicy.from_config(resolve_model_path(settings), sampling, config.media, frozen)
     if found.checkpoint is not None:
-        teacher.load(found.checkpoint)
-        teacher.freeze()
-    if reason := policy.differs_in_tokens(teacher):
+        model.load(found.checkpoint)
+        model.freeze()
+    if reason := policy.differs_in_tokens(model):
         raise ConfigError(f"models.{name}: {chosen.model} cannot score what the policy writes: {reason}")
-    return teacher
+    return model
+
+
+def build_learners(config: TrainConfig, models: NamedModels) -> dict[str, Learner]:
+    """Return the models beside the policy that are trained, by name, with their optimizers."""
+    return {
+        name: Learner(models[name].policy, chosen.optimizer or config.optimizer, config.policy.dtype)
+        for name, chosen in config.models.items()
+        if chosen.trained
+    }

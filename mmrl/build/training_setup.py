@@ -28,6 +28,7 @@ from mmrl.config.data import (
     SuccessReplayConfig,
     VarianceAwarePromptsConfig,
 )
+from mmrl.config.named_models import untrained_errors
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.validation import validation_errors
@@ -110,6 +111,7 @@ def check(config: TrainConfig) -> None:
         check_compatible(objective_class(algorithm, policy.capabilities), policy, algorithm.experience)
     if errors := [
         *validation_errors(config, policy.capabilities),
+        *untrained_errors(config),
         *_flat_reward_errors(config),
         *_cascaded_reward_errors(config),
         *_learned_weight_errors(config),
@@ -140,6 +142,8 @@ def check_processes(config: TrainConfig, count: int) -> None:
         errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
     if isinstance(config.algorithm, MixConfig) and len(config.algorithm.terms) > 1:
         errors.append("algorithm.name: mix measures the gradient of each term in one process: train with one")
+    if trained := [name for name, model in config.models.items() if model.trained]:
+        errors.append(f"models.{trained[0]}.train: models beside the policy are trained in one process: start one")
     if config.models and config.run.place not in ("auto", "replicas"):
         errors.append(f"run.place: {config.run.place} divides the policy, and models beside it need it whole: replicas")
     if errors:
@@ -213,6 +217,14 @@ def _flat_reward_errors(config: TrainConfig) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
+class StageInputs:
+    """The samples of a stage, prepared for the model that it trains, and its rewards."""
+
+    samples: Sequence[Sample]
+    rewards: Rewards | None
+
+
+@dataclass(frozen=True)
 class TrainingSetup:
     """The source of experience and the objective that a `TrainingLoop` takes."""
 
@@ -228,23 +240,27 @@ def build_training_setup(
     samples: Sequence[Sample],
     pretraining_samples: Sequence[Sample],  # of the first stage, if there is one
     rewards: Rewards | None,  # None: nothing is sampled, so nothing is scored
-    stage_rewards: Sequence[Rewards | None] = (),  # of each of `config.stages`
+    stage_inputs: Sequence[StageInputs] = (),  # of each of `config.stages`
     models: NamedModels | None = None,  # that objectives and rewards may ask
 ) -> TrainingSetup:
     """Build one stage, or all stages with the main one last. Prompts are drawn in another order in each stage."""
-    main = _stage(config, config.algorithm, policy, samples, rewards, models)
+    online = config.training.iterations - config.earlier_iterations
+    main = _stage(config, config.algorithm, policy, samples, rewards, models, online)
     if config.pretraining is None and not config.stages:
         return main
     stages = []
     if config.pretraining is not None:
         warm = _stage(config, config.pretraining.algorithm, policy, pretraining_samples, None)
         stages.append(Stage(warm.source, warm.objective, config.pretraining.iterations))
-    for number, (chosen, scored_by) in enumerate(zip(config.stages, stage_rewards, strict=True)):
+    repeated = []
+    for number, (chosen, inputs) in enumerate(zip(config.stages, stage_inputs, strict=True)):
         staged = config.staged(chosen)
         staged = staged.model_copy(update={"seed": fold_in(config.seed, number + 1)})
-        built = _stage(staged, staged.algorithm, policy, samples, scored_by, models)
-        stages.append(Stage(built.source, built.objective, chosen.iterations))
-    source = StagedSource([*stages, Stage(main.source, main.objective)])
+        learner = policy if models is None else models[chosen.train].policy
+        iterations = chosen.iterations * config.rounds
+        built = _stage(staged, staged.algorithm, learner, inputs.samples, inputs.rewards, models, iterations)
+        repeated.append(Stage(built.source, built.objective, chosen.iterations, chosen.train))
+    source = StagedSource([*stages, *repeated * config.rounds, Stage(main.source, main.objective)])
     return TrainingSetup(source, StagedObjective(source))
 
 
@@ -255,13 +271,12 @@ def _stage(
     samples: Sequence[Sample],
     rewards: Rewards | None,
     models: NamedModels | None = None,
+    iterations: int | None = None,  # in which it samples; None: it learns offline
 ) -> TrainingSetup:
     objective = build_objective(algorithm, policy, config.sampling, rewards, models)
     objective = with_learned_weights(objective, algorithm, policy)
     data, seed = config.data, config.seed
-    offline = 0 if config.pretraining is None else config.pretraining.iterations
-    online_iterations = config.training.iterations - offline if algorithm.experience == "rollouts" else None
-    prompts = build_prompts(data, samples, seed, online_iterations)
+    prompts = build_prompts(data, samples, seed, iterations if algorithm.experience == "rollouts" else None)
     if algorithm.experience == "rollouts":
         if rewards is None:
             raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
@@ -299,13 +314,13 @@ def _stage(
             source = RowSelection(online, sampler, choose, online.micro_batch, config.training.updates)
         correction = build_importance_correction(lead, policy, _drift_bound(config))
         schedule = BehaviourSchedule(policy, overlap.lag, objective.sampling_weights)
-        iterations = config.training.iterations
+        last = config.training.iterations
         if overlap.stream:
-            streamed = StreamedRollouts(online, sampler, schedule, iterations, cancellation, correction)
+            streamed = StreamedRollouts(online, sampler, schedule, last, cancellation, correction)
             return TrainingSetup(streamed, objective, streamed)
         lagged = None
         if overlap.lag:
-            source = lagged = LaggedRollouts(source, sampler, schedule, iterations, cancellation)
+            source = lagged = LaggedRollouts(source, sampler, schedule, last, cancellation)
         if correction is not None:
             source = CorrectedRollouts(source, correction)
         if isinstance(algorithm, MixConfig) and (others := _imitated(config, algorithm, policy, samples)):

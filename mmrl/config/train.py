@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, PositiveInt, Tag
 
@@ -10,14 +10,15 @@ from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
 from mmrl.config.algorithms.supervised import SFTConfig
-from mmrl.config.data import AnswersConfig, DataConfig
+from mmrl.config.data import AnswersConfig, DataConfig, GroupSamplingConfig, PromptsConfig
 from mmrl.config.environment import EnvironmentConfig
 from mmrl.config.media import MediaConfig
-from mmrl.config.named_models import NamedModelConfig
+from mmrl.config.named_models import POLICY, NamedModelConfig
 from mmrl.config.policy import AnyPolicyConfig, PolicyConfig
 from mmrl.config.rewards import RewardConfig, ScoringConfig
 from mmrl.config.sampling import AnySamplingConfig, SamplingConfig
 from mmrl.config.section import Section, tag_of
+from mmrl.config.starts import StartsConfig
 from mmrl.config.training import EvaluationConfig, OptimizerConfig, RunConfig, TrainingConfig
 from mmrl.errors import ConfigError
 
@@ -38,15 +39,31 @@ class PretrainingConfig(Section):
     """Their samples; unset: those of `data.path`."""
 
 
+class StageDataConfig(Section):
+    """The keys of `data` that a stage may change; unset: as in the run."""
+
+    path: str | None = None
+    groups: PositiveInt | None = None
+    group_size: Annotated[int, Field(ge=2)] | None = None
+    micro_batch: PositiveInt | None = None
+    prompts: PromptsConfig | None = None
+    group_sampling: GroupSamplingConfig | None = None
+    starts: StartsConfig | None = None
+
+
 class StageConfig(Section):
-    """An earlier stage on the policy's own answers: what differs from the run's own `algorithm` and `rewards`."""
+    """An earlier stage on a model's own answers, with the sections that differ from the run's."""
 
     iterations: PositiveInt
     """The number of its iterations, which follow those of `pretraining` and of the stages before it."""
+    train: str = POLICY
+    """The model that learns, from its own answers: the policy, or a model of `models` that is trained, which writes one
+    answer to each prompt."""
     algorithm: AlgorithmConfig | None = None
     """Unset: as in the run."""
     rewards: tuple[RewardConfig, ...] | None = None
     """Unset: as in the run. Evaluations always measure the run's."""
+    data: StageDataConfig = StageDataConfig()
 
 
 class TrainConfig(Section):
@@ -65,6 +82,8 @@ class TrainConfig(Section):
     pretraining: PretrainingConfig | None = None
     stages: tuple[StageConfig, ...] = ()
     """Stages between `pretraining` and the iterations that train as `algorithm` and `rewards` say."""
+    rounds: PositiveInt = 1
+    """The number of times that all stages are gone through, one after another."""
     rewards: tuple[RewardConfig, ...] = ()
     """The rewards of every sample that names none itself and whose task has none."""
     scoring: ScoringConfig = ScoringConfig()
@@ -78,10 +97,18 @@ class TrainConfig(Section):
 
     def staged(self, stage: StageConfig) -> TrainConfig:
         """Return the configuration that a stage trains with, by itself."""
-        changed = {"algorithm": stage.algorithm, "rewards": stage.rewards}
-        return self.model_copy(
-            update={"stages": (), "pretraining": None} | {key: new for key, new in changed.items() if new is not None}
-        )
+        data = {name: value for name, value in stage.data if value is not None}
+        changed: dict[str, Any] = {"stages": (), "rounds": 1, "pretraining": None}
+        changed |= {"data": self.data.model_copy(update=data)} if data else {}
+        changed |= {} if stage.algorithm is None else {"algorithm": stage.algorithm}
+        changed |= {} if stage.rewards is None else {"rewards": stage.rewards}
+        return self.model_copy(update=changed | ({} if stage.train == POLICY else {"environment": None}))
+
+    @property
+    def earlier_iterations(self) -> int:
+        """The iterations of `pretraining` and of all rounds of `stages`, before those of the run's own sections."""
+        pretraining = 0 if self.pretraining is None else self.pretraining.iterations
+        return pretraining + self.rounds * sum(stage.iterations for stage in self.stages)
 
     def drawing(self) -> tuple[PolicyConfig, SamplingConfig]:
         """The policy and the sampling of a generator.

@@ -22,7 +22,7 @@ from mmrl.config.data import (
     SuccessReplayConfig,
 )
 from mmrl.config.denoising_validation import denoising_errors
-from mmrl.config.named_models import model_errors
+from mmrl.config.named_models import POLICY, model_errors
 from mmrl.config.overlap_validation import overlap_errors
 from mmrl.config.policy import PolicyConfig, VLMConfig
 from mmrl.config.rewards import LagrangeConfig, RewardConfig, constrained, summed
@@ -97,6 +97,8 @@ def _weight_errors(config: TrainConfig) -> Iterator[str]:
 def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> Iterator[str]:
     """Yield one message for each setting of an earlier stage that cannot work, by itself or beside the others."""
     if not config.stages:
+        if config.rounds > 1:
+            yield f"rounds: {config.rounds} rounds of stages, and there are no stages: leave it out"
         return
     own = set(validation_errors(config.model_copy(update={"stages": ()}), capabilities))
     for number, stage in enumerate(config.stages):
@@ -106,18 +108,17 @@ def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> 
                 f"stages.{number}.algorithm: stages train on the policy's own answers, and {staged.algorithm.name} on "
                 "what samples contain: use pretraining"
             )
-        elif not staged.algorithm.on_decisions:
-            yield f"stages.{number}.algorithm: {staged.algorithm.name} needs no log-probabilities, and stages do"
+        if stage.train != POLICY and not (stage.train in config.models and config.models[stage.train].trained):
+            trained = [POLICY, *(name for name, model in config.models.items() if model.trained)]
+            yield f"stages.{number}.train: {stage.train} is not trained in this run, and {' and '.join(trained)} may be"
         yield from (
             f"stages.{number}: {error}" for error in validation_errors(staged, capabilities) if error not in own
         )
-    if not config.algorithm.on_decisions:
-        yield f"stages: {config.algorithm.name} needs no log-probabilities, and stages do: leave them out"
-    before = sum(stage.iterations for stage in config.stages)
-    if config.pretraining is not None:
-        before += config.pretraining.iterations
-    if before >= config.training.iterations:
-        yield f"stages: they and pretraining are the first of training.iterations, which must be more than {before}"
+    if config.earlier_iterations > config.training.iterations:
+        yield (
+            "stages: they and pretraining are the first of training.iterations, which must be at least "
+            f"{config.earlier_iterations}"
+        )
 
 
 def _evaluation_errors(config: TrainConfig) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Models beside the policy: teachers that never change, and snapshots that follow the policy.
+"""Models beside the policy: teachers that never change, models that learn in stages, and snapshots of those.
 
-A snapshot shares the policy's model and keeps a copy of the trained parameters, which is exchanged with them while it
-computes. `ModelScorer` is what rewards see of a model (`RewardContext.models`).
+A snapshot shares the weights of its model and keeps a copy of the trained parameters, which is exchanged with them
+while it computes. `ModelHandle` is what rewards see of a model (`RewardContext.models`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mmrl.config.named_models import POLICY, NamedModelConfig
+from mmrl.data.sample import Sample
 from mmrl.distributed.layout import layout_of
 from mmrl.nested_state import state_of_part
-from mmrl.policy import Rollout, TargetText, TeacherForcingPolicy
-from mmrl.rewards.core.text_scoring import TextQuery, TextScorer
+from mmrl.policy import Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, batch_requests
+from mmrl.rewards.core.text_scoring import TextModel, TextQuery
+from mmrl.seeds import fold_in
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.objectives.replay_passes import replayed_log_probs
 
@@ -29,11 +31,18 @@ ROWS = 128
 """Texts that a model scores in one call, unless the run says otherwise."""
 
 
+class AnsweringPolicy(TeacherForcingPolicy, Protocol):
+    """A policy that writes texts, of one turn or of several."""
+
+    def answering(self) -> AbstractContextManager[None]:
+        """Return a context in which rollouts are one answer to each prompt, as without an environment."""
+
+
 @dataclass(frozen=True)
 class NamedModel:
-    """A model that scores what the policy wrote, or any text, without gradients."""
+    """A model that answers prompts, and scores what the policy wrote or any text, without gradients."""
 
-    policy: TeacherForcingPolicy
+    policy: AnsweringPolicy
     weights: Callable[[], AbstractContextManager[Any]] = nullcontext
     """A context in which `policy` computes with the parameters of this model."""
 
@@ -42,6 +51,11 @@ class NamedModel:
         with torch.no_grad(), self.weights():
             return self.policy.score_targets(targets)
 
+    def answers(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
+        """Return a rollout of one answer for each request, also where the model plays in an environment."""
+        with self.weights(), self.policy.answering():
+            return self.policy.rollout(requests, seed)
+
     def log_probs(self, rollout: Rollout, step_indices: Sequence[int]) -> Tensor:
         """Return [B, K] float32, the log-probabilities of K decisions of the policy's own rollout under this model."""
         with self.weights():
@@ -49,15 +63,15 @@ class NamedModel:
 
 
 class Snapshot:
-    """A copy of the policy's trained parameters that follows them."""
+    """A copy of a model's trained parameters that follows them."""
 
-    def __init__(self, policy: TeacherForcingPolicy, config: NamedModelConfig) -> None:
+    def __init__(self, policy: AnsweringPolicy, config: NamedModelConfig) -> None:
         self._copy = ParameterCopy(policy.parameters_to_train(), layout_of(policy), used_in_batches=True)
         self._every, self._decay = config.every or 1, config.ema or 0.0
         self.model = NamedModel(policy, self._copy.in_place)
 
     def finish_iteration(self, iterations: int) -> None:
-        """Follow the policy if it is time; `iterations` are those that are finished."""
+        """Follow the model if it is time; `iterations` are those that are finished."""
         if iterations % self._every == 0:
             self._copy.follow(self._decay)
 
@@ -74,27 +88,32 @@ class NamedModels(Mapping[str, NamedModel]):
 
     def __init__(
         self,
-        policy: TeacherForcingPolicy,
+        policy: AnsweringPolicy,
         configured: Mapping[str, NamedModelConfig],
-        loaded: Mapping[str, TeacherForcingPolicy],
+        loaded: Mapping[str, AnsweringPolicy],
         rows: int = ROWS,
     ) -> None:
         """
         Args:
-            policy: the policy, which snapshots follow.
+            policy: the policy.
             configured: the section `models`.
             loaded: the other models of it, by name.
-            rows: texts that a model scores in one call for a reward.
+            rows: texts that a model scores or writes in one call for a reward.
         """
         self._models = {POLICY: NamedModel(policy)} | {name: NamedModel(other) for name, other in loaded.items()}
-        self._snapshots = {name: Snapshot(policy, config) for name, config in configured.items() if config.changes}
-        self._models |= {name: snapshot.model for name, snapshot in self._snapshots.items()}
+        self._snapshots: dict[str, Snapshot] = {}
         for name, config in configured.items():
-            if config.of is not None and not config.changes:
-                self._models[name] = NamedModel(policy, policy.reference)
+            if config.of is None:
+                continue
+            followed = self._models[config.of].policy
+            if config.changes:
+                self._snapshots[name] = Snapshot(followed, config)
+                self._models[name] = self._snapshots[name].model
+            else:
+                self._models[name] = NamedModel(followed, followed.reference)
         lock = threading.Lock()
-        self.scorers: Mapping[str, TextScorer] = {
-            name: ModelScorer(model, lock, rows) for name, model in self._models.items()
+        self.scorers: Mapping[str, TextModel] = {
+            name: ModelHandle(model, lock, rows) for name, model in self._models.items()
         }
         """The models as rewards see them."""
 
@@ -108,7 +127,7 @@ class NamedModels(Mapping[str, NamedModel]):
         return len(self._models)
 
     def finish_iteration(self, iterations: int) -> None:
-        """Let snapshots follow the policy; `iterations` are those that are finished."""
+        """Let snapshots follow their models; `iterations` are those that are finished."""
         for snapshot in self._snapshots.values():
             snapshot.finish_iteration(iterations)
 
@@ -126,8 +145,8 @@ class NamedModels(Mapping[str, NamedModel]):
             snapshot.load_state_dict(state_of_part(state, f"{name}/"))
 
 
-class ModelScorer:
-    """A model as rewards see it: it scores texts in calls of some rows, one call at a time in the whole run."""
+class ModelHandle:
+    """A model as rewards see it: it scores and writes in calls of some rows, one call at a time in the whole run."""
 
     def __init__(self, model: NamedModel, lock: threading.Lock, rows: int) -> None:
         self._model, self._lock, self._rows = model, lock, rows
@@ -151,3 +170,13 @@ class ModelScorer:
             rows = zip(rollout.log_probs.cpu(), rollout.mask.cpu(), strict=True)
             found += [log_probs[mask].numpy() for log_probs, mask in rows]
         return [found[places[each.sample.id, each.prefix, each.text]] for each in texts]
+
+    def answers(self, samples: Sequence[Sample], seed: int, draws: int = 1) -> list[list[str]]:
+        """Return `draws` answers to each sample."""
+        found: list[list[str]] = [[] for _ in samples]
+        for number, requests in enumerate(batch_requests(samples, draws, self._rows)):
+            with self._lock:
+                rollout = self._model.answers(requests, fold_in(seed, number))
+            for row, group in enumerate(rollout.group_index.tolist()):
+                found[group].append(str(rollout.media[row]))
+        return found

@@ -7,21 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 from mmrl.atomic_io import replace_text
 from mmrl.build.datasets import load_samples
-from mmrl.build.load_models import build_models, check_reward_models
+from mmrl.build.load_models import build_learners, build_models, check_reward_models
 from mmrl.build.policies import build_policy, check_servers, prepare_samples, use_servers, without_exploration
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
-from mmrl.build.training_setup import build_training_setup, check, check_processes
+from mmrl.build.training_setup import StageInputs, build_training_setup, check, check_processes
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config
 from mmrl.config.loading.overrides import check_same_recipe
+from mmrl.config.named_models import POLICY
 from mmrl.config.sampling import AnySamplingConfig
-from mmrl.config.train import TrainConfig
+from mmrl.config.train import StageConfig, TrainConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
@@ -197,19 +198,14 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         rewards = None
         if config.algorithm.experience == "rollouts":
             rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
-        stage_rewards = [
-            rewards
-            if stage.rewards is None
-            else stack.enter_context(closing(build_rewards(config.staged(stage), samples, load_reward)))
-            for stage in config.stages
-        ]
-        for suite in (rewards, *stage_rewards):
+        inputs = [_stage_inputs(config, stage, models, samples, rewards, load_reward, stack) for stage in config.stages]
+        for suite in (rewards, *(each.rewards for each in inputs)):
             if suite is not None:
                 check_reward_models(suite, models, config)
         pretraining_samples = samples
         if config.pretraining and config.pretraining.path:
             pretraining_samples = _prepare(policy, config, load_samples(config.pretraining.path, config.media))
-        setup = build_training_setup(config, policy, samples, pretraining_samples, rewards, stage_rewards, models)
+        setup = build_training_setup(config, policy, samples, pretraining_samples, rewards, inputs, models)
         evaluator = None
         if config.data.validation:
             evaluator = _evaluator(config, policy, load_reward, run, models)
@@ -246,6 +242,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             sampling=config.sampling.kind,
             ahead=setup.ahead,
             models=models,
+            others=build_learners(config, models),
         )
         if resume is not None:
             trainer.resume()
@@ -262,6 +259,25 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             write_grid(run, config.run.pictures)
             write_report(run)
     return run
+
+
+def _stage_inputs(
+    config: TrainConfig,
+    stage: StageConfig,
+    models: NamedModels,
+    samples: Sequence[Sample],
+    rewards: Rewards | None,
+    load_reward: SharedLoader,
+    stack: ExitStack,  # closes what is built
+) -> StageInputs:
+    """Return what a stage learns from: the run's own samples and rewards, unless it names others."""
+    if stage.data.path is not None or stage.train != POLICY:
+        path = stage.data.path or config.data.path
+        samples = _prepare(cast("AnyPolicy", models[stage.train].policy), config, load_samples(path, config.media))
+    elif stage.rewards is None:
+        return StageInputs(samples, rewards)
+    staged = config.staged(stage)
+    return StageInputs(samples, stack.enter_context(closing(build_rewards(staged, samples, load_reward))))
 
 
 def evaluate_run(run: Path) -> None:

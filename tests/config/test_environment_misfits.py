@@ -62,7 +62,7 @@ def test_turns_need_an_environment_and_a_policy_that_writes():
 @pytest.mark.parametrize(
     "overrides, message",
     [
-        (["stages=[{iterations: 100}]", "training.iterations=100"], "iterations, which must be more than 100"),
+        (["stages=[{iterations: 100}]", "training.iterations=99"], "iterations, which must be at least 100"),
         (
             ["stages=[{iterations: 1, algorithm: {name: sft}}]"],
             r"stages\.0\.algorithm: stages train on the policy's own",

@@ -9,13 +9,24 @@ from mmrl.config.loading.load import dump_config, load_config, parse_config
 from mmrl.errors import ConfigError
 
 TEACHER = "models={teacher: {model: 'shapeworld:sums'}}"
+PARTNER = "models={partner: {model: 'shapeworld:sums', train: lora}}", "stages=[{iterations: 2, train: partner}]"
 MIX = "algorithm={name: mix, terms: [{name: grpo}, {name: distill, teacher: teacher, weight: 0.2}]}"
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["models={t: {model: x, train: lora}}"], r"models.t.train: .* one model of a run is trained, the policy"),
+        (["models={t: {model: x, train: lora}}"], r"models.t.train: no stage trains it"),
+        (["models={t: {of: policy, train: full}}"], "follows a model and is not trained itself"),
+        (["models={t: {model: x, optimizer: {lr: 0.1}}}"], "an optimizer of a trained model alone"),
+        (["models={t: {model: x}, s: {of: t}}"], "models.s.of: t is not trained here; snapshots follow policy"),
+        ([*PARTNER, "optimizer.schedule=cosine"], "models.partner.optimizer.schedule: cosine ends with the run"),
+        (
+            [*PARTNER, "stages=[{iterations: 1, train: other}]"],
+            "stages.0.train: other is not trained in this run, and policy",
+        ),
+        ([*PARTNER, "rounds=80"], "training.iterations, which must be at least 160"),
+        (["rounds=2"], "rounds: 2 rounds of stages, and there are no stages"),
         (["models={t: {model: x, of: policy}}"], "either model, the name of another model, or of: policy"),
         (["models={t: {}}"], "either model"),
         (["models={t: {model: x, ema: 0.9}}"], "every and ema of a snapshot"),
@@ -49,6 +60,24 @@ def test_several_processes_train_no_mix_of_several_terms():
     config = load_config("shapes-reasoning", [TEACHER, MIX])
     check(config)
     with pytest.raises(ConfigError, match="mix measures the gradient of each term in one process"):
+        check_processes(config, 2)
+
+
+def test_a_stage_changes_parts_of_the_data_and_lists_in_models_are_read():
+    changes = "stages=[{iterations: 2, train: partner, data: {groups: 4, prompts: {name: staged}}}]"
+    config = load_config("shapes-reasoning", [PARTNER[0], changes, "models.partner.optimizer={betas: [0.5, 0.9]}"])
+    staged = config.staged(config.stages[0])
+    assert (staged.data.groups, staged.data.prompts.name, staged.data.group_size) == (4, "staged", 8)
+    assert config.models["partner"].optimizer.betas == (0.5, 0.9)
+    assert parse_config(dump_config(config), "again") == config
+    with pytest.raises(ConfigError, match=r"stages\.0\.data\.rows is not a key"):
+        load_config("shapes-reasoning", ["stages=[{iterations: 2, data: {rows: 4}}]"])
+
+
+def test_several_processes_train_the_policy_alone():
+    config = load_config("shapes-reasoning", list(PARTNER))
+    check(config)
+    with pytest.raises(ConfigError, match="models beside the policy are trained in one process"):
         check_processes(config, 2)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,9 @@ class TokenPolicy:
         probabilities = self.logits[prompts].detach().softmax(-1)
         tokens = torch.multinomial(probabilities.flatten(0, 1), 1, generator=generator).view(len(samples), -1)
         return self._rollout(samples, groups, prompts, tokens)
+
+    def answering(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def score_targets(self, targets: Sequence[TargetText]) -> Rollout:
         samples = [each.sample for each in targets]

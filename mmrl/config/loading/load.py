@@ -15,6 +15,7 @@ from mmrl.config.loading.schema import (
     dotted,
     entry_type,
     is_list,
+    map_type,
     nearest_keys,
     section_for,
     section_tagged,
@@ -150,6 +151,8 @@ def drop_unknown_keys(annotation: Any, value: Any, path: Path, unknown: Callable
         return kept
     if is_list(annotation) and isinstance(value, list):
         return tuple(drop_unknown_keys(entry_type(annotation, i), v, (*path, i), unknown) for i, v in enumerate(value))
+    if isinstance(value, dict) and (values := map_type(annotation)) is not None:
+        return {key: drop_unknown_keys(values, inner, (*path, key), unknown) for key, inner in value.items()}
     return value
 
 

@@ -71,6 +71,12 @@ def entry_type(annotation: Any, index: int) -> Any:
     return args[0] if args[-1] is Ellipsis else args[min(index, len(args) - 1)]
 
 
+def map_type(annotation: Any) -> Any:
+    """Return the type of the values of a map, such as of `models`; None if no map of sections is expected."""
+    values = [get_args(each)[1] for each in alternatives(annotation) if get_origin(each) is dict]
+    return next((value for value in values if sections_in(value)), None)
+
+
 def is_free_map(annotation: Any) -> bool:
     """Return whether any key is allowed, as in a reward's `args`."""
     return any(each is Any or get_origin(each) is dict for each in alternatives(annotation))

@@ -1,7 +1,8 @@
-"""The models of a run, as rewards see them: log-probabilities of texts after a prompt and the beginning of an answer.
+"""The models of a run, as rewards see them: they answer prompts, and say how likely texts are after a prompt.
 
 handle = context.models["teacher"]
 handle.log_probs([TextQuery(item.sample, "7", prefix="<think>3+4=7;</think>"), TextQuery(item.sample, "7")])
+handle.answers([item.sample], context.seed, draws=4)
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ class TextQuery:
     """The beginning of the answer, such as its reasoning: it is read, and not scored."""
 
 
-class TextScorer(Protocol):
-    """A model of the run that says how likely texts are."""
+class TextModel(Protocol):
+    """A model of the run that answers prompts and says how likely texts are."""
 
     def log_probs(self, texts: Sequence[TextQuery]) -> list[NDArray[np.float32]]:
         """Return [T] for each text: the log-probability of each of its tokens, and at last of the end of the answer.
 
         They are at the temperature of the run's sampling. Equal texts are computed once.
         """
+
+    def answers(self, samples: Sequence[Sample], seed: int, draws: int = 1) -> list[list[str]]:
+        """Return `draws` answers to each sample, sampled as the run's `sampling` says; equal seeds give equal ones."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mmrl.rewards.core.reward import GroupReward, Reward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, rows_by_group
-from mmrl.rewards.core.text_scoring import TextQuery, TextScorer
+from mmrl.rewards.core.text_scoring import TextModel, TextQuery
 
 Column = NDArray[np.float32]
 """[T] float32, the log-probabilities of an answer's tokens, without its end."""
@@ -191,7 +191,7 @@ def query(item: RewardInput, text: str, prefix: str | InvalidAnswer) -> TextQuer
     return prefix if isinstance(prefix, InvalidAnswer) else TextQuery(item.sample, text, prefix)
 
 
-def model_of(context: RewardContext, name: str) -> TextScorer:
+def model_of(context: RewardContext, name: str) -> TextModel:
     """Return a model of the run.
 
     Raises:
@@ -203,7 +203,7 @@ def model_of(context: RewardContext, name: str) -> TextScorer:
     return context.models[name]
 
 
-def columns(model: TextScorer, queries: Sequence[TextQuery | InvalidAnswer]) -> list[Column | Exception]:
+def columns(model: TextModel, queries: Sequence[TextQuery | InvalidAnswer]) -> list[Column | Exception]:
     """Return the log-probabilities of each text's tokens without its end, or what is wrong with the answer."""
     scored = iter(model.log_probs([each for each in queries if isinstance(each, TextQuery)]))
     return [next(scored)[:-1] if isinstance(each, TextQuery) else each for each in queries]

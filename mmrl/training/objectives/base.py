@@ -151,6 +151,9 @@ class Objective(ABC):
                 continue
             self.backward(batch, factor * amount / total, seed, metrics)
 
+    def begin(self) -> None:  # noqa: B027
+        """Run before the first iteration of a later stage: other stages have changed the parameters."""
+
     def finish_iteration(self, updates: int) -> None:  # noqa: B027
         """Run after an iteration's last update; `updates` is the number of updates so far."""
 

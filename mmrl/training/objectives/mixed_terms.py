@@ -100,6 +100,10 @@ class MixedTerms(Objective):
             parts = [(gradients[number][place], weights[number]) for number in chosen]
             parameter.grad = _weighted_sum(start, parts)
 
+    def begin(self) -> None:
+        for term in self._terms:
+            term.begin()
+
     def finish_iteration(self, updates: int) -> None:
         for term in self._terms:
             term.finish_iteration(updates)

@@ -92,6 +92,11 @@ class VelocityRegression(Objective):
             sigma = self._policy.noise_level(EARLIEST + (LATEST - EARLIEST) * place)
             yield sigma, torch.randn(like.shape, generator=generator).to(like.device)
 
+    def begin(self) -> None:
+        """Let the old policy be the policy as it is now."""
+        if self._old is not None:
+            self._old.follow(0.0)
+
     def finish_iteration(self, updates: int) -> None:
         """The old policy follows, and the running mean of rewards is committed."""
         if self._old is not None and self._schedule is not None:

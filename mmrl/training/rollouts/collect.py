@@ -45,11 +45,14 @@ from mmrl.rewards.core.reward_io import (
     without_void_rows,
 )
 from mmrl.rewards.core.suite import Scorer, TooFewScored
-from mmrl.rewards.core.text_scoring import TextScorer
+from mmrl.rewards.core.text_scoring import TextModel
 from mmrl.seeds import fold_in
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.exchange import deal, own_rows, shared_rollouts, shared_scores
 from mmrl.training.run.timers import Phases
+
+REWARD_STREAM = 9
+"""The number of the random stream of rewards, beside those of the calls of the policy."""
 
 
 class Origin(StrEnum):
@@ -182,7 +185,7 @@ class RolloutCollector:
     keep_means: bool = False  # of decisions, for objectives that read them
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
     max_turns: int | None = None  # of an episode; None: as the environment says
-    models: Mapping[str, TextScorer] = field(default_factory=dict)  # of the run, for rewards that ask them
+    models: Mapping[str, TextModel] = field(default_factory=dict)  # of the run, for rewards that ask them
     _calls: int = field(default=0, init=False)
     _groups: set[int] = field(default_factory=set, init=False)
     _rollouts: list[Rollout] = field(default_factory=list, init=False)
@@ -218,7 +221,8 @@ class RolloutCollector:
                 "the two out (rewards, data.group_sampling, data.starts)"
             )
         self._groups.update(group_sizes)
-        queue = ScoringQueue(self.suite, RewardContext(self.progress, self.models), group_sizes)
+        seed = fold_in(self.seed, self.iteration, REWARD_STREAM)
+        queue = ScoringQueue(self.suite, RewardContext(self.progress, self.models, seed), group_sizes)
         texts = [targets[start : start + self.micro_batch] for start in range(0, len(targets), self.micro_batch)]
         calls = chunk_requests(requests, self.micro_batch)
         groups = [{each.group for each in text} for text in texts] + [{each.group for each in call} for call in calls]

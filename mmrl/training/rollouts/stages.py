@@ -1,10 +1,10 @@
-"""Training in stages, such as imitation before reinforcement learning.
+"""Training in stages, such as imitation before reinforcement learning, or two models that learn in turn.
 
     source = StagedSource([Stage(demonstrations, imitation, iterations=50), Stage(rollouts, policy_gradient)])
     TrainingLoop(source=source, objective=StagedObjective(source), ...)
 
-The number of the iteration determines the stage, so a resumed run continues in the right one. All stages share the
-policy, its reference (the parameters that the run began with), the optimizer and its schedule.
+The number of the iteration determines the stage, so a resumed run continues in the right one. Stages that train the
+same model share its reference (the parameters that the run began with), its optimizer and its schedule.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
+from mmrl.config.named_models import POLICY
 from mmrl.nested_state import state_of_part
 from mmrl.policy import Capability
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
@@ -29,36 +30,47 @@ class Stage:
 
     source: ExperienceSource
     objective: Objective
-    iterations: int | None = None  # None: to the end
+    iterations: int | None = None  # each time that its turn comes; None: to the end
+    model: str = POLICY  # the model that samples and learns, by its name in the run
 
 
 class StagedSource:
     """A source that collects from the source of the current stage."""
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
-        """
+    def __init__(self, schedule: Sequence[Stage]) -> None:
+        """`schedule` has the stages in order; one that recurs goes on where it was left.
+
         Raises:
             ValueError: there are no stages, or one before the last has no number of iterations.
         """
-        if not stages or any(stage.iterations is None for stage in stages[:-1]):
+        if not schedule or any(stage.iterations is None for stage in schedule[:-1]):
             raise ValueError("stages need at least one, and a number of iterations for each but the last")
-        self.stages = list(stages)
-        self.now = self.stages[0]
+        self.schedule = list(schedule)
+        self.stages: list[Stage] = []
+        """All stages, each once, in the order of their first turns."""
+        for stage in schedule:
+            if not any(stage is known for known in self.stages):
+                self.stages.append(stage)
+        self.now = self.schedule[0]
         """The stage of the last collected iteration."""
 
-    def at(self, iteration: int) -> Stage:
-        """Return the stage of an iteration."""
-        for stage in self.stages[:-1]:
+    def place(self, iteration: int) -> tuple[int, int]:
+        """Return the number of an iteration's stage in the schedule, and the iteration within it; both from 0."""
+        for number, stage in enumerate(self.schedule[:-1]):
             if iteration < (stage.iterations or 0):
-                return stage
+                return number, iteration
             iteration -= stage.iterations or 0
-        return self.stages[-1]
+        return len(self.schedule) - 1, iteration
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
-        """Return the experience of an iteration. Adds the metric `stage`, from 0."""
-        self.now = self.at(iteration)
+        """Return the experience of an iteration. Adds the metric `stage`, the number of the stage, from 0."""
+        turn, within = self.place(iteration)
+        self.now = self.schedule[turn]
+        if turn and not within:
+            self.now.objective.begin()
         experience = self.now.source.collect(iteration, progress, phases)
-        return Experience(experience.micro_batches, experience.metrics | {"stage": float(self.stages.index(self.now))})
+        number = next(number for number, stage in enumerate(self.stages) if stage is self.now)
+        return Experience(experience.micro_batches, experience.metrics | {"stage": float(number)})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all sources by the number of the stage."""
@@ -72,20 +84,19 @@ class StagedSource:
 class StagedObjective(Objective):
     """An objective that calls the objective of the current stage."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})
-
     def __init__(self, source: StagedSource) -> None:
-        """
-        Raises:
-            ValueError: an objective needs no log-probabilities, without which the replay gap is not measured.
-        """
-        if any(Capability.LOG_PROBS not in stage.objective.needs for stage in source.stages):
-            raise ValueError("every stage's objective must be one on log-probabilities")
         self._source = source
 
     @property
-    def trained(self) -> tuple[str, ...]:  # type: ignore[override]  # it changes with the stage
-        return self._source.now.objective.trained
+    def needs(self) -> frozenset[Capability]:  # type: ignore[override]  # they change with the stage
+        """The capabilities that the current stage's objective needs."""
+        return self._source.now.objective.needs
+
+    @property
+    def trained(self) -> tuple[str, ...]:  # type: ignore[override]  # they change with the stage
+        """The models that the current stage trains."""
+        stage = self._source.now
+        return stage.objective.trained if stage.model == POLICY else (stage.model,)
 
     def sampling_weights(self) -> AbstractContextManager[None]:
         return self._source.now.objective.sampling_weights()

@@ -10,12 +10,14 @@ from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.algorithms.preference import MPOConfig
 from mmrl.config.algorithms.supervised import SFTConfig
 from mmrl.data.prompts import PromptSampler
+from mmrl.policy import Capability
 from mmrl.training.objectives.imitation import SupervisedLearning
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
+from mmrl.training.run.timers import Phases
 from tests.training.gaussian_flow import GaussianFlow
 from tests.training.rollouts.test_offline import paired_samples
 from tests.training.test_trainer import lines
@@ -72,7 +74,47 @@ def test_warm_up_on_demonstrations_helps_reinforcement(tmp_path):
     assert found[0] > found[1] + 0.1
 
 
-def test_stages_without_an_end_or_log_probabilities_raise():
+def test_a_stage_that_recurs_goes_on_where_it_was_left(tmp_path):
+    policy = TokenPolicy()
+    one, two = (
+        Stage(source(policy, Exact()), PolicyGradient(policy, GRPOConfig()), iterations) for iterations in (2, 1)
+    )
+    stages = StagedSource([one, two, one, two, Stage(source(policy), PolicyGradient(policy, GRPOConfig()))])
+    assert [stages.place(iteration) for iteration in range(8)] == [
+        (0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (3, 0), (4, 0), (4, 1),
+    ]  # fmt: skip
+    assert stages.stages[:2] == [one, two] and len(stages.stages) == 3
+    drawn = []
+    for iteration in range(6):
+        batches = stages.collect(iteration, 0.0, Phases()).micro_batches
+        drawn.append({sample.id for batch in batches for sample in batch.rollout.samples})
+    assert drawn[0] | drawn[1] == drawn[0] ^ drawn[1] and drawn[2] ^ drawn[5] == drawn[2] | drawn[5]  # whole epochs
+    assert set(stages.state_dict()) == {"0", "1", "2"}
+
+
+def test_an_old_policy_of_a_later_stage_begins_as_the_policy_is_then():
+    policy = GaussianFlow()
+    objective = VelocityRegression(policy, DiffusionNFTConfig())
+    with torch.no_grad():
+        next(iter(policy.parameters_to_train().values())).add_(1.0)
+    now = {name: parameter.detach().clone() for name, parameter in policy.parameters_to_train().items()}
+    assert any(not torch.equal(now[name], old) for name, old in objective.state_dict().items())
+    objective.begin()
+    assert all(torch.equal(now[name], old) for name, old in objective.state_dict().items())
+
+
+def test_the_current_stage_decides_what_is_needed_and_trained():
+    policy = TokenPolicy()
+    first = Stage(source(policy), PolicyGradient(policy, GRPOConfig()), 1)
+    second = Stage(source(policy), VelocityRegression(GaussianFlow(), DiffusionNFTConfig()), model="painter")
+    stages = StagedSource([first, second])
+    objective = StagedObjective(stages)
+    assert Capability.LOG_PROBS in objective.needs and objective.trained == ("policy",)
+    stages.now = second
+    assert objective.needs == {Capability.PREDICT_VELOCITY} and objective.trained == ("painter",)
+
+
+def test_stages_without_an_end_raise():
     policy = TokenPolicy()
     online = source(policy)
     forever = Stage(online, PolicyGradient(policy, GRPOConfig()))
@@ -80,6 +122,3 @@ def test_stages_without_an_end_or_log_probabilities_raise():
         StagedSource([forever, forever])
     with pytest.raises(ValueError, match="need at least one"):
         StagedSource([])
-    flow = VelocityRegression(GaussianFlow(), DiffusionNFTConfig())
-    with pytest.raises(ValueError, match="one on log-probabilities"):
-        StagedObjective(StagedSource([Stage(online, flow)]))
