@@ -453,6 +453,27 @@ class LatentInitPolicy(VelocityPolicy, Protocol):
         """
 
 
+class Critic(Protocol):
+    """A model that estimates the reward which is still to come before each decision of a policy."""
+
+    version: int  # the number of optimizer updates so far
+
+    def values(self, rollout: Rollout) -> Tensor:
+        """Return [B, T] float32: the estimate before each decision, with a graph if gradients are enabled.
+
+        It is 0 outside of the rollout's mask.
+        """
+
+    def parameters_to_train(self) -> dict[str, nn.Parameter]:
+        """Return the trainable parameters by stable name, in stable order."""
+
+    def lr_scale(self, name: str) -> float:
+        """Return the factor on the learning rate for this parameter."""
+
+    def save(self, folder: Path) -> None:
+        """Write the trained parameters."""
+
+
 class TeacherForcingPolicy(Policy, Protocol):
     """A policy with the capability TEACHER_FORCE."""
 

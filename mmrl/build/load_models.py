@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from mmrl.build.checkpoint_pool import resolve_model
+from mmrl.build.checkpoint_pool import ModelRef, resolve_model
 from mmrl.build.policies import resolve_model_path
 from mmrl.build.reward_suites import Rewards
 from mmrl.config.named_models import NamedModelConfig
@@ -17,6 +17,7 @@ from mmrl.training.learner import Learner
 from mmrl.training.run_models import NamedModels
 
 if TYPE_CHECKING:
+    from mmrl.understanding.value_model import ValueModel
     from mmrl.understanding.vlm_policy import VLMPolicy
 
 
@@ -26,10 +27,14 @@ def build_models(config: TrainConfig, policy: Any) -> NamedModels:
     Raises:
         ConfigError: a model cannot be loaded, or it has another tokenizer than the policy.
     """
-    loaded = {
-        name: _load(name, chosen, config, policy) for name, chosen in config.models.items() if chosen.model is not None
-    }
-    return NamedModels(policy, config.models, loaded)
+    loaded: dict[str, VLMPolicy] = {}
+    critics: dict[str, ValueModel] = {}
+    for name, chosen in config.models.items():
+        if chosen.head == "value":
+            critics[name] = _load_critic(name, chosen, config, policy)
+        elif chosen.model is not None:
+            loaded[name] = _load(name, chosen, config, policy)
+    return NamedModels(policy, config.models, loaded, critics=critics)
 
 
 def check_reward_models(rewards: Rewards, models: Mapping[str, Any], config: TrainConfig) -> None:
@@ -52,6 +57,29 @@ def check_reward_models(rewards: Rewards, models: Mapping[str, Any], config: Tra
 def _load(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMPolicy) -> VLMPolicy:
     from mmrl.understanding.vlm_policy import VLMPolicy
 
+    found, settings = _settings(name, chosen, config)
+    sampling = cast(TokenSamplingConfig, config.sampling)  # that of a policy of this kind
+    frozen = found.checkpoint is None and not chosen.trained
+    model = VLMPolicy.from_config(settings, sampling, config.media, frozen)
+    if found.checkpoint is not None:
+        model.load(found.checkpoint)
+        model.freeze()
+    if reason := policy.differs_in_tokens(model.vlm):
+        raise ConfigError(f"models.{name}: {chosen.model} cannot score what the policy writes: {reason}")
+    return model
+
+
+def _load_critic(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMPolicy) -> ValueModel:
+    from mmrl.understanding.value_model import ValueModel
+
+    critic = ValueModel.from_config(_settings(name, chosen, config)[1])
+    if reason := policy.differs_in_tokens(critic.vlm):
+        raise ConfigError(f"models.{name}: {chosen.model} cannot judge what the policy writes: {reason}")
+    return critic
+
+
+def _settings(name: str, chosen: NamedModelConfig, config: TrainConfig) -> tuple[ModelRef, VLMConfig]:
+    """Return the model that a section names, and how it is loaded beside the policy."""
     assert chosen.model is not None and isinstance(config.policy, VLMConfig)
     found = resolve_model(chosen.model, "vlm")
     like = config.policy.model_dump(include={"dtype", "attention", "fused_log_probs", "device"})
@@ -68,21 +96,14 @@ def _load(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMP
     settings = found.policy.model_copy(update=like)
     if found.run is None:
         settings = settings.model_copy(update={"revision": chosen.revision})
-    sampling = cast(TokenSamplingConfig, config.sampling)  # that of a policy of this kind
-    frozen = found.checkpoint is None and not chosen.trained
-    model = VLMPolicy.from_config(resolve_model_path(settings), sampling, config.media, frozen)
-    if found.checkpoint is not None:
-        model.load(found.checkpoint)
-        model.freeze()
-    if reason := policy.differs_in_tokens(model):
-        raise ConfigError(f"models.{name}: {chosen.model} cannot score what the policy writes: {reason}")
-    return model
+    return found, resolve_model_path(settings)
 
 
 def build_learners(config: TrainConfig, models: NamedModels) -> dict[str, Learner]:
     """Return the models beside the policy that are trained, by name, with their optimizers."""
-    return {
-        name: Learner(models[name].policy, chosen.optimizer or config.optimizer, config.policy.dtype)
-        for name, chosen in config.models.items()
-        if chosen.trained
-    }
+    found: dict[str, Learner] = {}
+    for name, chosen in config.models.items():
+        if chosen.trained:
+            model = models.critics[name] if name in models.critics else models[name].policy
+            found[name] = Learner(model, chosen.optimizer or config.optimizer, config.policy.dtype)
+    return found

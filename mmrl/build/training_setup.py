@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 from mmrl.build.equal_calls import unequal_calls
 from mmrl.build.policies import policy_class
 from mmrl.build.reward_suites import Rewards, build_constraints
+from mmrl.config.algorithms.actor_critic import PPOConfig
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.base import AlgorithmConfig, ExperienceKind
 from mmrl.config.algorithms.mixture import MixConfig, lead_of
@@ -49,6 +50,7 @@ from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, Diffi
 from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation
 from mmrl.training.rollouts.collect import FixedGroupSampler, GroupSampler
 from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
+from mmrl.training.rollouts.critic_advantages import CriticAdvantages
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler, SpreadGroupSampler
 from mmrl.training.rollouts.importance_correction import build_importance_correction
@@ -82,7 +84,7 @@ def build_objective(
     models: NamedModels | None = None,
 ) -> Objective:
     """Return the objective that a configuration names."""
-    inputs = ObjectiveInputs(policy, sampling, rewards, models or {})
+    inputs = ObjectiveInputs(policy, sampling, rewards, models or {}, {} if models is None else models.critics)
     return objective_class(algorithm, policy.capabilities).build(algorithm, inputs)
 
 
@@ -323,6 +325,8 @@ def _stage(
             source = lagged = LaggedRollouts(source, sampler, schedule, last, cancellation)
         if correction is not None:
             source = CorrectedRollouts(source, correction)
+        if isinstance(algorithm, PPOConfig) and models is not None:
+            source = CriticAdvantages(source, models.critics[algorithm.critic], algorithm)
         if isinstance(algorithm, MixConfig) and (others := _imitated(config, algorithm, policy, samples)):
             source = MixedSource(source, others)
         return TrainingSetup(source, objective, lagged)

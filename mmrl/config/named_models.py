@@ -34,6 +34,9 @@ class NamedModelConfig(Section):
     train: Literal["none", "lora", "full"] = "none"
     """`none`: the model is frozen. `lora` and `full`, as in `policy.train`: it has an optimizer and a reference of its
     own, and `stages` name it where it learns."""
+    head: Literal["text", "value"] = "text"
+    """`value`: a critic, which estimates the reward that is still to come before each token (`algorithm: {name: ppo}`).
+    Its language model is that of `model`, with one output, which begins at 0."""
     optimizer: OptimizerConfig | None = None
     """The optimizer of a trained model; unset: the run's."""
 
@@ -47,6 +50,8 @@ class NamedModelConfig(Section):
             raise ValueError("no revision of a snapshot: it is its model's own")
         if self.of is not None and self.trained:
             raise ValueError("a snapshot (of) follows a model and is not trained itself: leave train out")
+        if self.head == "value" and (self.model is None or not self.trained):
+            raise ValueError("head: value is for another model that is trained: set model, and train to lora or full")
         if self.optimizer is not None and not self.trained:
             raise ValueError("an optimizer of a trained model alone: set train to lora or full, or leave it out")
         return self
@@ -72,7 +77,7 @@ def model_errors(config: TrainConfig) -> Iterator[str]:
         yield f"models: policies of kind {config.policy.kind} score no texts, as those of kind vlm do: leave it out"
     if config.run.overlap.is_on:
         yield "models: snapshots are taken between iterations, which run.overlap does not separate: take lag 0"
-    trained = [POLICY, *(name for name, model in config.models.items() if model.trained)]
+    trained = [POLICY, *(name for name, model in config.models.items() if model.trained and model.head == "text")]
     for name, model in config.models.items():
         if model.of is not None and model.of not in trained:
             yield f"models.{name}.of: {model.of} is not trained here; snapshots follow {' or '.join(trained)}"
@@ -87,6 +92,10 @@ def model_errors(config: TrainConfig) -> Iterator[str]:
 def untrained_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each model that is to be trained and is not, by any stage of the whole run."""
     learning = {stage.train for stage in config.stages}
+    algorithms = [config.algorithm, *(stage.algorithm for stage in config.stages)]
+    critics = {getattr(algorithm, "critic", None) for algorithm in algorithms}
     for name, model in config.models.items():
-        if model.trained and name not in learning:
+        if model.head == "value" and name not in critics:
+            yield f"models.{name}.head: no algorithm has {name} as its critic: choose ppo, or leave it out"
+        elif model.head == "text" and model.trained and name not in learning:
             yield f"models.{name}.train: no stage trains it: name it in stages.N.train, or leave train out"

@@ -108,9 +108,11 @@ def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> 
                 f"stages.{number}.algorithm: stages train on the policy's own answers, and {staged.algorithm.name} on "
                 "what samples contain: use pretraining"
             )
-        if stage.train != POLICY and not (stage.train in config.models and config.models[stage.train].trained):
-            trained = [POLICY, *(name for name, model in config.models.items() if model.trained)]
+        trained = [POLICY, *(name for name, model in config.models.items() if model.trained and model.head == "text")]
+        if stage.train not in trained:
             yield f"stages.{number}.train: {stage.train} is not trained in this run, and {' and '.join(trained)} may be"
+        elif stage.train != POLICY and getattr(staged.algorithm, "critic", None) is not None:
+            yield f"stages.{number}.algorithm: {staged.algorithm.name} has a critic of the policy: choose grpo"
         yield from (
             f"stages.{number}: {error}" for error in validation_errors(staged, capabilities) if error not in own
         )

@@ -23,6 +23,8 @@ class MicroBatch:
     parts: Tensor | None = None  # [C, B] the advantages of each channel by itself, if weights of channels are learnt
     sampled: bool = False  # the policy or its engine drew these rows, so that an importance correction applies
     totals: Tensor | None = None  # [B] total rewards, NaN where unscored; None: the rows were not scored
+    values: Tensor | None = None  # [B, T] a critic's estimate before each decision; None: there is no critic
+    returns: Tensor | None = None  # [B, T] the return that the critic is to estimate
     term: int | None = None  # of a mix, the one term that learns from it; None: all terms that learn from rollouts
 
     @classmethod

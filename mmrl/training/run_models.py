@@ -21,7 +21,7 @@ from mmrl.config.named_models import POLICY, NamedModelConfig
 from mmrl.data.sample import Sample
 from mmrl.distributed.layout import layout_of
 from mmrl.nested_state import state_of_part
-from mmrl.policy import Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, batch_requests
+from mmrl.policy import Critic, Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, batch_requests
 from mmrl.rewards.core.text_scoring import TextModel, TextQuery
 from mmrl.seeds import fold_in
 from mmrl.training.ema import ParameterCopy
@@ -92,6 +92,7 @@ class NamedModels(Mapping[str, NamedModel]):
         configured: Mapping[str, NamedModelConfig],
         loaded: Mapping[str, AnsweringPolicy],
         rows: int = ROWS,
+        critics: Mapping[str, Critic] | None = None,
     ) -> None:
         """
         Args:
@@ -99,7 +100,9 @@ class NamedModels(Mapping[str, NamedModel]):
             configured: the section `models`.
             loaded: the other models of it, by name.
             rows: texts that a model scores or writes in one call for a reward.
+            critics: the critics among `configured`, by name; they are no models that write or score.
         """
+        self.critics: Mapping[str, Critic] = critics or {}
         self._models = {POLICY: NamedModel(policy)} | {name: NamedModel(other) for name, other in loaded.items()}
         self._snapshots: dict[str, Snapshot] = {}
         for name, config in configured.items():

@@ -68,6 +68,13 @@ class VLM:
         return any(isinstance(module, FSDPModule) for module in self.model.modules())
 
     @property
+    def unshared_reason(self) -> str | None:
+        """The reason why answers of this family cannot share their prompt; None: its layers decide."""
+        if not self.family.causal:
+            return f"tokens of a {self.family.name} prompt may attend to later ones"
+        return self.family.unshared or None
+
+    @property
     def extends_token_by_token(self) -> bool:
         """True if a prompt's cache can be continued by one token at a time only: a replay computes whole texts."""
         return extends_token_by_token(self.model.config.get_text_config())

@@ -56,8 +56,7 @@ class VLMPolicy(TokenPolicy):
         self, vlm: VLM, config: VLMConfig, sampling: TokenSamplingConfig, media: MediaConfig, frozen: bool = False
     ) -> None:
         """`frozen`: nothing is trained, against `config.train`, and no reference is kept."""
-        reason = "" if vlm.family.causal else f"tokens of a {vlm.family.name} prompt may attend to later ones"
-        super().__init__(vlm.model, config, reason or vlm.family.unshared or None)
+        super().__init__(vlm.model, config, vlm.unshared_reason)
         self.vlm, self.sampling = vlm, sampling
         self.engine: RolloutEngine = TransformersEngine(vlm, self.attention.shares_prompts)
         self._checked_media: set[tuple[bool, ...]] = set()  # (images, videos) kinds that were shown to reach the loss
@@ -117,9 +116,9 @@ class VLMPolicy(TokenPolicy):
         """Train nothing from now on, and let go of the reference."""
         self._train(NothingTrained(self.vlm.model))
 
-    def differs_in_tokens(self, other: VLMPolicy) -> str | None:
+    def differs_in_tokens(self, theirs: VLM) -> str | None:
         """Return why another model cannot score what this one wrote, as a clause; None: it can."""
-        mine, theirs = self.vlm, other.vlm
+        mine = self.vlm
         if mine.family.name != theirs.family.name:
             return f"it is of the family {theirs.family.name}, and the policy of {mine.family.name}"
         if mine.end != theirs.end or mine.tokenizer.get_vocab() != theirs.tokenizer.get_vocab():

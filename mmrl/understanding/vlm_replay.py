@@ -82,7 +82,7 @@ def packed_scores(
     tokens = recording.tokens.to(vlm.device)
     rows, step_indices, log_probs, entropies = [], [], [], []
     for prompts, members, prompt_of in stackable_answers(recording):
-        pack = _pack_answers(vlm, prompts, prompt_of, [recording.continuation(row, tokens) for row in members], members)
+        pack = pack_answers(vlm, prompts, prompt_of, [recording.continuation(row, tokens) for row in members], members)
         found = _score_pack(vlm, pack, tokens[pack.rows, pack.step_indices], recording.temperature, fused, loss_grad)
         rows.append(pack.rows)
         step_indices.append(pack.step_indices)
@@ -103,7 +103,7 @@ def row_scores(
         return trajectory_scores(vlm, recording)
     tokens = recording.tokens.to(vlm.device)
     rows, log_probs, entropies = [], [], []
-    for bucket, logits in _bucket_logits(vlm, recording, tokens, separate_prompts):
+    for bucket, logits in bucket_logits(vlm, recording, tokens, separate_prompts):
         scored = scored_logits(logits, recording.temperature, vlm.suppressed)
         chosen, entropy = token_log_probs(scored, tokens[bucket, : logits.shape[1]])
         room = (0, tokens.shape[1] - logits.shape[1])
@@ -138,7 +138,7 @@ def stackable_rows(recording: TokenRecording) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class _Pack:
+class Pack:
     """The inputs of one packed row, and the position of each of its M answer tokens in the batch of answers."""
 
     inputs: dict[str, Any]
@@ -147,13 +147,13 @@ class _Pack:
     predicting: Tensor  # [M] int64; the token of the pack whose hidden state predicts it
 
 
-def _pack_answers(
+def pack_answers(
     vlm: VLM,
     prompts: Sequence[EncodedPrompt],
     prompt_of: Sequence[int],  # the prompt of each row of the pack; every prompt has at least one
     continuations: Sequence[Continuation],  # of each row of the pack
     rows: Sequence[int],  # the number of each in the batch of answers
-) -> _Pack:
+) -> Pack:
     members: list[list[int]] = [[] for _ in prompts]  # places in `continuations`
     for place, number in enumerate(prompt_of):
         members[number].append(place)
@@ -194,7 +194,7 @@ def _pack_answers(
     packed_inputs["position_ids"] = torch.cat(at, dim=-1).unsqueeze(-2)
     lengths = {place: len(continuations[place].tokens) for place in order}
     is_own = torch.cat([continuations[place].is_own for place in order])
-    return _Pack(
+    return Pack(
         inputs=packed_inputs,
         rows=torch.tensor([rows[place] for place in order for _ in range(lengths[place])], device=device),
         step_indices=torch.tensor([step for place in order for step in range(lengths[place])], device=device),
@@ -204,7 +204,7 @@ def _pack_answers(
 
 def _score_pack(
     vlm: VLM,
-    pack: _Pack,
+    pack: Pack,
     tokens: Tensor,  # [M] int64, the answer tokens
     temperature: float,
     fused: Literal["auto"] | bool,
@@ -215,14 +215,20 @@ def _score_pack(
         states = vlm.model.base_model(**pack.inputs, use_cache=False).last_hidden_state[0, pack.predicting]
         grad_hint = grad_hint_at(loss_grad, pack.rows, pack.step_indices)
         return head_log_probs(states, head.weight, head.bias, tokens, temperature, vlm.suppressed, grad_hint)
-    logits = vlm.model(**pack.inputs, use_cache=False, logits_to_keep=pack.predicting).logits
-    if logits.shape[1] == pack.inputs["input_ids"].shape[1]:  # some models ignore `logits_to_keep`
-        logits = logits[:, pack.predicting]
+    logits = pack_logits(vlm, pack)[None]
     chosen, entropy = token_log_probs(scored_logits(logits, temperature, vlm.suppressed), tokens[None])
     return chosen[0], entropy[0]
 
 
-def _bucket_logits(
+def pack_logits(vlm: VLM, pack: Pack) -> Tensor:  # [M, V]
+    """Return the outputs of a model that predict the answer tokens of a pack."""
+    logits = vlm.model(**pack.inputs, use_cache=False, logits_to_keep=pack.predicting).logits
+    if logits.shape[1] == pack.inputs["input_ids"].shape[1]:  # some models ignore `logits_to_keep`
+        logits = logits[:, pack.predicting]
+    return logits[0]
+
+
+def bucket_logits(
     vlm: VLM, recording: TokenRecording, tokens: Tensor, separate_prompts: bool
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield rows [b] of similar length, and the logits [b, k, V] that predict their tokens."""
@@ -244,25 +250,31 @@ def _bucket_logits(
 
 def trajectory_scores(vlm: VLM, recording: TokenRecording) -> Scores:
     """Score each trajectory as one sequence, in batches of similar length."""
+    tokens = recording.tokens.to(vlm.device)
+    log_probs, entropies = list(tokens.new_zeros(tokens.shape).float()), list(tokens.new_zeros(tokens.shape).float())
+    for row, logits in trajectory_logits(vlm, recording):
+        scored = scored_logits(logits, recording.temperature, vlm.suppressed)
+        own = tokens[row, : recording.lengths[row]]
+        chosen, entropy = token_log_probs(scored[None], own[None])
+        room = (0, tokens.shape[1] - len(own))
+        log_probs[row], entropies[row] = F.pad(chosen[0], room), F.pad(entropy[0], room)
+    return torch.stack(log_probs), torch.stack(entropies)
+
+
+def trajectory_logits(vlm: VLM, recording: TokenRecording) -> Iterator[tuple[int, Tensor]]:
+    """Yield each row with the logits [T, V] that predict its own tokens."""
     wholes = [
         followed(
             with_positions(vlm.model, vlm.family, recording.prompts[number]), recording.continuation(row), vlm.family
         )
         for row, number in enumerate(recording.prompt_of)
     ]
-    tokens = recording.tokens.to(vlm.device)
-    log_probs, entropies = list(tokens.new_zeros(tokens.shape).float()), list(tokens.new_zeros(tokens.shape).float())
     for members in stackable(wholes):
         for bucket in length_buckets([wholes[row].length for row in members]):
             rows = [members[each] for each in bucket]
             logits, columns = _predicting_logits(vlm, recording, [wholes[row] for row in rows], rows)
             for place, row in enumerate(rows):
-                scored = scored_logits(logits[place, columns[place]], recording.temperature, vlm.suppressed)
-                own = tokens[row, : recording.lengths[row]]
-                chosen, entropy = token_log_probs(scored[None], own[None])
-                room = (0, tokens.shape[1] - len(own))
-                log_probs[row], entropies[row] = F.pad(chosen[0], room), F.pad(entropy[0], room)
-    return torch.stack(log_probs), torch.stack(entropies)
+                yield row, logits[place, columns[place]]
 
 
 def _predicting_logits(

@@ -54,6 +54,14 @@ def log_probs(
     never: Sequence[int] = (),  # tokens that cannot be sampled
 ) -> Tensor:  # [len(answer)], with a graph if gradients are enabled
     """log p of each token of an answer, in one pass over prompt and answer."""
+    scores = outputs(model, encoded, answer) / temperature
+    allowed = torch.ones(scores.shape[-1], dtype=torch.bool)
+    allowed[list(never)] = False
+    return scores.masked_fill(~allowed, -torch.inf).log_softmax(-1)[torch.arange(len(answer)), torch.tensor(answer)]
+
+
+def outputs(model: Any, encoded: dict[str, Any], answer: Sequence[int]) -> Tensor:  # [len(answer), V], with a graph
+    """Return the outputs before each token of an answer, in one pass over prompt and answer."""
     tokens = torch.tensor([list(answer)])
     whole = dict(encoded)
     whole["input_ids"] = torch.cat([encoded["input_ids"], tokens], dim=1)
@@ -64,7 +72,4 @@ def log_probs(
     if "cross_attention_mask" in encoded:
         seen = encoded["cross_attention_mask"]
         whole["cross_attention_mask"] = torch.cat([seen, seen[:, -1:].expand(-1, len(answer), -1, -1)], dim=1)
-    scores = model(**whole).logits[0, -len(answer) - 1 : -1] / temperature
-    allowed = torch.ones(scores.shape[-1], dtype=torch.bool)
-    allowed[list(never)] = False
-    return scores.masked_fill(~allowed, -torch.inf).log_softmax(-1)[torch.arange(len(answer)), tokens[0]]
+    return model(**whole).logits[0, -len(answer) - 1 : -1]

@@ -6,6 +6,7 @@ reward_gradient    ascent on differentiable rewards, of which `draft`, `refl` an
 supervised         imitation of demonstrations, or of the policy's own best answers
 preference         preference of a chosen over a rejected answer: DPO, online DPO, MPO
 distill            distillation on the policy's own answers, from a model of the run
+actor_critic       PPO, whose advantages come from a critic that learns beside the policy
 mixture            several of these in one update
 
 Each section names its objective and states its constraints; `base.OBJECTIVES` has them by name, and
@@ -19,7 +20,7 @@ from typing import Any
 
 _MODULES = (
     *("advantage", "base", "forward_process", "policy_gradient", "policy_losses", "preference", "reward_gradient"),
-    *("supervised", "distill", "mixture"),
+    *("supervised", "distill", "mixture", "actor_critic"),
 )
 
 

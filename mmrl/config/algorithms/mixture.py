@@ -78,6 +78,9 @@ class MixConfig(AlgorithmConfig):
             if isinstance(term, MixConfig):
                 yield f"algorithm.terms.{number}: a mix in a mix: list its terms here"
                 continue
+            if getattr(term, "critic", None) is not None:
+                yield f"algorithm.terms.{number}: {term.name} has a critic, which a mix has no update for: choose grpo"
+                continue
             by_pairs = term.experience == "pairs" or isinstance(term, OnlineDPOConfig)
             if by_pairs or not (term.on_decisions or term.experience == "demonstrations"):
                 yield f"algorithm.terms.{number}: {term.name} is no term of a mix, whose terms are on log-probabilities"

@@ -21,7 +21,7 @@ from mmrl.config.named_models import POLICY
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, Policy
+from mmrl.policy import Capability, Critic, Policy
 from mmrl.rewards.core.routing import RoutedRewards
 from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.experience import MicroBatch
@@ -81,6 +81,8 @@ class ObjectiveInputs:
     """The rewards of a run that learns from scored rollouts, else None."""
     models: Mapping[str, Any] = field(default_factory=dict)
     """The models of the run by name (`mmrl.training.run_models.NamedModel`), `policy` among them."""
+    critics: Mapping[str, Critic] = field(default_factory=dict)
+    """The critics of the run by name."""
 
 
 class Objective(ABC):

@@ -14,7 +14,7 @@ from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.policy import Capability, RolloutRequest, RowStart, TargetText
-from mmrl.tokens.token_policy import Attention
+from mmrl.tokens.token_model import Attention
 from mmrl_kernels.ops.linear_logprob import autograd
 from tests.generation.image_tokens.conftest import REQUESTS
 from tests.generation.image_tokens.tiny_models import CODES, FAMILIES
