@@ -23,6 +23,7 @@ from mmrl.config.data import (
     AdaptiveGroupSamplingConfig,
     DataConfig,
     DynamicGroupSamplingConfig,
+    HardestPromptsConfig,
     SelectiveReplayConfig,
     SpreadGroupSamplingConfig,
     StagedPromptsConfig,
@@ -33,6 +34,7 @@ from mmrl.config.named_models import untrained_errors
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.validation import validation_errors
+from mmrl.data.hardest_prompts import HardestSampler
 from mmrl.data.prompts import PromptSampler, PromptSource, VarianceAwareSampler
 from mmrl.data.sample import Sample
 from mmrl.data.staged_prompts import StagedSampler
@@ -387,6 +389,8 @@ def build_prompts(
     chosen = data.prompts
     if isinstance(chosen, StagedPromptsConfig) and iterations is not None:
         return StagedSampler(samples, data.groups, seed, iterations, chosen.shares)
+    if isinstance(chosen, HardestPromptsConfig):
+        return HardestSampler(samples, data.groups, seed, keep=chosen.keep)
     if isinstance(chosen, VarianceAwarePromptsConfig):
         return VarianceAwareSampler(samples, data.groups, seed, **chosen.model_dump(exclude={"name"}))
     return PromptSampler(samples, data.groups, seed)

@@ -43,6 +43,14 @@ class StagedPromptsConfig(Section):
     """The shares of training by stage, in order; only their ratio counts. Empty: all alike."""
 
 
+class HardestPromptsConfig(Section):
+    """Every pass over the samples has the hardest share of those of the pass before (DRIVE, arXiv:2511.06307)."""
+
+    name: Literal["hardest"] = "hardest"
+    keep: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """The share of prompts that the next pass has, by the mean total reward of their answers."""
+
+
 class FixedGroupSamplingConfig(Section):
     """`groups` prompts, `group_size` answers each."""
 
@@ -146,7 +154,8 @@ class TurnFilterConfig(Section):
 PromptsConfig = Annotated[
     Annotated[ShuffledPromptsConfig, Tag("shuffled")]
     | Annotated[VarianceAwarePromptsConfig, Tag("variance_aware")]
-    | Annotated[StagedPromptsConfig, Tag("staged")],
+    | Annotated[StagedPromptsConfig, Tag("staged")]
+    | Annotated[HardestPromptsConfig, Tag("hardest")],
     Discriminator(tag_of("name", "shuffled")),
 ]
 GroupSamplingConfig = Annotated[

@@ -38,7 +38,7 @@ def test_a_look_and_an_answer():
     look, answer = expert(FIRST)
     step = episode.step(look)
     assert step.observation.images[0].size == (PIXELS, PIXELS) and step.info == {"looked": 1.0, "hit": 1.0}
-    assert step.rewards == {}  # only the answer is rewarded
+    assert step.rewards == {"located": 1.0}
     assert episode.step(answer).observation is None
     assert episode.outcome() == {
         **{"answer": answer, "success": True, "looked": True, "hit": True, "calls": {"crop": 1}},

@@ -65,7 +65,9 @@ class TurnCreditConfig(Section):
     comes after an error that the environment repaired is no merit of what came before it (UI-S1, arXiv:2509.11543)."""
     compared_by: str | None = None
     """A measured value of a turn (`turns/info/NAME`), such as its kind. Returns are compared with those of
-    the group's turns of the same value, at any place (RLVMR, arXiv:2507.22844); unset: with those at the same place."""
+    the group's turns of the same value, at any place (RLVMR, arXiv:2507.22844); `any`: with all of the group's turns,
+    which are then to have rewards of one scale; unset: with those at the same place, such as of the same agent
+    (Dr. MAS, arXiv:2602.08847)."""
     outcome: Literal["added", "returned", "both"] = "added"
     """`added`: the advantage of the outcome is added to that of the turn, each normalised by itself. `returned`: the
     outcome is a reward of the last turn, so that it is discounted and normalised with the rewards of the turns.

@@ -12,6 +12,9 @@ from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.errors import RunError
 from mmrl.policy import EpisodeRecord, Rollout
 
+ANY_TURN = "any"
+"""The value of `compared_by` with which the turns of a group are compared whatever they are."""
+
 
 def turn_rewards(
     rollouts: Sequence[Rollout], weights: Mapping[str, float] | None, but: str | None = None
@@ -115,6 +118,8 @@ def turn_advantages(
     returns = turn_returns(known, present, credit.discount, broken)
     if credit.compared_by is None:
         groups = turn_groups(group_index, returns.shape[1])
+    elif credit.compared_by == ANY_TURN:
+        groups = kind_groups(group_index, torch.zeros_like(returns))
     else:
         groups = kind_groups(group_index, measured_values(rollouts, credit.compared_by))
     by_turn = config.estimate(returns.flatten(), groups.flatten()).view_as(returns)

@@ -42,6 +42,7 @@ HARD_SEED, HARD_RUN = 75, 5
 """In `-mostly-hard`, the first of each five prompts is one of training; the others are drawn with this seed."""
 MORE = {
     "hard": ("train", 76, FEW),
+    "hardest": ("train", 84, 32),
     "hard-development": ("development", 77, 512),
     "hard-validation": ("validation", 78, 512),
     "short": ("train", 83, FEW),
@@ -56,7 +57,7 @@ BUDGETS, BUDGETS_SEED = (4, 10, 20, 36), 82
 """In `-announced`, the budgets of every second prompt of training, and the seed of its traces."""
 HABITS_SEED = 83
 """In `-habitual`, the prompts of training have the traces of a writer with a habit as demonstrations."""
-TRAINING = ("train", "few", "mostly-hard", "hard", "short", "halves", "reflections", "announced", "habitual")
+TRAINING = ("train", "few", "mostly-hard", "hard", "hardest", "short", "halves", "reflections", "announced", "habitual")
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in dict.fromkeys((*PARTS, *MORE, *TRAINING)))
 
 
@@ -96,6 +97,8 @@ def _lengths(family: Family, part: str) -> Sequence[int]:
     """Return the numbers of operands of a split's calculations, each equally likely."""
     if part == "longer":
         return family.longer
+    if part == "hardest":
+        return family.operands[-1:]
     if part.startswith("hard"):
         return family.operands[-3:]
     if part == "short":

@@ -25,6 +25,8 @@ from mmrl_shapeworld.vqa.questions import Box
 
 MAX_CHARACTERS = 2_000
 """The number of characters above which an action names no box."""
+LOCATED = "located"
+"""The reward of a look that hits the wanted letter."""
 SMALLEST_CUT = 28
 """The side of the smallest square that is cut out, in pixels of the page."""
 LEGIBLE_CUT = PIXELS
@@ -83,7 +85,8 @@ class ZoomEpisode:
         if box is not None:
             self._cut = middle_of(box, self._context.image(0).size)
             part = self._context.image(0).crop(self._cut).resize((PIXELS, PIXELS), Image.Resampling.BICUBIC)
-            return Step(Observation(images=(part,)), {}, {"looked": 1.0, "hit": float(self._is_hit())})
+            hit = float(self._is_hit())
+            return Step(Observation(images=(part,)), {LOCATED: hit}, {"looked": 1.0, "hit": hit})
         if action is None:
             self._ended = "cut_off"
         elif self._box_required and self._cut is None:

@@ -58,6 +58,12 @@ def test_turns_are_compared_with_those_of_their_kind():
     assert credit(None).tolist() == [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]  # at each place the two are alike, or alone
 
 
+def test_all_turns_of_a_group_may_be_compared():
+    pooled = [[0.4, -0.6, 0.4], [0.4, -0.6, 0.0]]  # 1, 0, 1, 1 and 0, whose mean is 0.6
+    torch.testing.assert_close(credit("any"), torch.tensor(pooled))
+    assert credit("any", (3, 8))[1].tolist() == [0.5, -0.5, 0.0]
+
+
 def test_groups_are_never_mixed():
     expected = [[0.0, -0.5, 0.5], [0.0, 0.0, 0.0]]
     torch.testing.assert_close(credit("tag", (3, 8)), torch.tensor(expected))
