@@ -9,14 +9,15 @@ from mmrl.build.checkpoint_pool import ModelRef, resolve_model
 from mmrl.build.policies import resolve_model_path
 from mmrl.build.reward_suites import Rewards
 from mmrl.config.named_models import NamedModelConfig
-from mmrl.config.policy import VLMConfig
-from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.config.policy import LoraConfig, PolicyConfig, VLMConfig
+from mmrl.config.sampling import SamplingConfig, TokenSamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
 from mmrl.training.learner import Learner
 from mmrl.training.run_models import NamedModels
 
 if TYPE_CHECKING:
+    from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
     from mmrl.understanding.value_model import ValueModel
     from mmrl.understanding.vlm_policy import VLMPolicy
 
@@ -30,7 +31,10 @@ def build_models(config: TrainConfig, policy: Any) -> NamedModels:
     loaded: dict[str, VLMPolicy] = {}
     critics: dict[str, ValueModel] = {}
     for name, chosen in config.models.items():
-        if chosen.head == "value":
+        if isinstance(config.policy, PolicyConfig):
+            if chosen.model is not None:
+                loaded[name] = cast(Any, _load_pipeline(name, chosen, config.policy, config, policy))
+        elif chosen.head == "value":
             critics[name] = _load_critic(name, chosen, config, policy)
         elif chosen.model is not None:
             loaded[name] = _load(name, chosen, config, policy)
@@ -67,6 +71,35 @@ def _load(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMP
     if reason := policy.differs_in_tokens(model.vlm):
         raise ConfigError(f"models.{name}: {chosen.model} cannot score what the policy writes: {reason}")
     return model
+
+
+def _load_pipeline(
+    name: str, chosen: NamedModelConfig, own: PolicyConfig, config: TrainConfig, policy: PipelinePolicy
+) -> PipelinePolicy:
+    from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
+
+    assert chosen.model is not None and isinstance(config.sampling, SamplingConfig)
+    found = resolve_model(chosen.model, "pipeline")
+    if not isinstance(found.policy, PolicyConfig):
+        raise ConfigError(f"models.{name}: {chosen.model} is of kind {found.policy.kind}, and the policy is a pipeline")
+    like = own.model_dump(include={"dtype", "attention", "device", "scheduler"})
+    if found.run is None:  # an adapter of rank 1, which stays 0, rather than a copy of all weights as its reference
+        like |= {"revision": chosen.revision, "train": "lora", "lora": LoraConfig(rank=1, alpha=1)}
+    settings = found.policy.model_copy(update=like)
+    try:
+        teacher = PipelinePolicy.from_config(resolve_model_path(settings), config.sampling)
+    except ConfigError as err:
+        raise ConfigError(f"models.{name}: {chosen.model} cannot teach here: {err}") from err
+    if found.checkpoint is not None:
+        teacher.load(found.checkpoint)
+    if type(teacher.pipeline) is not type(policy.pipeline):
+        raise ConfigError(
+            f"models.{name}: {chosen.model} is a {type(teacher.pipeline).__name__}, and the policy a "
+            f"{type(policy.pipeline).__name__}, whose calls it cannot repeat: name one of that class"
+        )
+    for parameter in teacher.parameters_to_train().values():
+        parameter.requires_grad_(False)
+    return teacher
 
 
 def _load_critic(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMPolicy) -> ValueModel:

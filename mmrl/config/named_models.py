@@ -73,8 +73,11 @@ def model_errors(config: TrainConfig) -> Iterator[str]:
         return
     if POLICY in config.models:
         yield f"models.{POLICY}: this is the name of the policy itself: choose another name"
-    if config.policy.kind != "vlm":
-        yield f"models: policies of kind {config.policy.kind} score no texts, as those of kind vlm do: leave it out"
+    if config.policy.kind == "image_tokens":
+        yield "models: policies of kind image_tokens have no models beside them: leave it out"
+    for name, model in config.models.items():
+        if config.policy.kind == "pipeline" and model.trained:
+            yield f"models.{name}.train: pipelines beside the policy are teachers, and are not trained: leave it out"
     if config.run.overlap.is_on:
         yield "models: snapshots are taken between iterations, which run.overlap does not separate: take lag 0"
     trained = [POLICY, *(name for name, model in config.models.items() if model.trained and model.head == "text")]

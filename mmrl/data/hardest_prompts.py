@@ -78,7 +78,7 @@ class HardestSampler(PromptSource):
         """
         self._seed = int(state["seed"])
         self._begin(int(state["number"]), [int(index) for index in state["kept"]])
-        self._means = {int(index): float(mean) for index, mean in state["means"].items()}
+        self._means.update({int(index): float(mean) for index, mean in state["means"].items()})
         self._pass.load_state_dict(state["pass"])
 
     def _begin(self, number: int, kept: list[int]) -> None:

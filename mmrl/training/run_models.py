@@ -21,7 +21,16 @@ from mmrl.config.named_models import POLICY, NamedModelConfig
 from mmrl.data.sample import Sample
 from mmrl.distributed.layout import layout_of
 from mmrl.nested_state import state_of_part
-from mmrl.policy import Critic, Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, batch_requests
+from mmrl.policy import (
+    Capability,
+    Critic,
+    DecisionCallback,
+    Rollout,
+    RolloutRequest,
+    TargetText,
+    TeacherForcingPolicy,
+    batch_requests,
+)
 from mmrl.rewards.core.text_scoring import TextModel, TextQuery
 from mmrl.seeds import fold_in
 from mmrl.training.ema import ParameterCopy
@@ -55,6 +64,11 @@ class NamedModel:
         """Return a rollout of one answer for each request, also where the model plays in an environment."""
         with self.weights(), self.policy.answering():
             return self.policy.rollout(requests, seed)
+
+    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
+        """Replay decisions of the policy's own rollout under this model, without gradients."""
+        with torch.no_grad(), self.weights():
+            self.policy.replay(rollout, step_indices, visit)
 
     def log_probs(self, rollout: Rollout, step_indices: Sequence[int]) -> Tensor:
         """Return [B, K] float32, the log-probabilities of K decisions of the policy's own rollout under this model."""
@@ -115,10 +129,11 @@ class NamedModels(Mapping[str, NamedModel]):
             else:
                 self._models[name] = NamedModel(followed, followed.reference)
         lock = threading.Lock()
+        writes = Capability.TEACHER_FORCE in policy.capabilities
         self.scorers: Mapping[str, TextModel] = {
-            name: ModelHandle(model, lock, rows) for name, model in self._models.items()
+            name: ModelHandle(model, lock, rows) for name, model in self._models.items() if writes
         }
-        """The models as rewards see them."""
+        """The models as rewards see them; empty unless they write texts."""
 
     def __getitem__(self, name: str) -> NamedModel:
         return self._models[name]

@@ -51,9 +51,11 @@ def test_what_cannot_work_is_refused_by_key(overrides, message):
         check(load_config("shapes-reasoning", overrides))
 
 
-def test_pipelines_have_no_models_and_no_distillation():
-    with pytest.raises(ConfigError, match="models: policies of kind pipeline score no texts"):
-        check(load_config("quickstart", [TEACHER]))
+def test_image_tokens_have_no_models_and_pipelines_none_that_are_trained():
+    with pytest.raises(ConfigError, match="models: policies of kind image_tokens have no models"):
+        check(load_config("shapes-ar", [TEACHER]))
+    with pytest.raises(ConfigError, match=r"models.teacher.train: pipelines beside the policy are teachers"):
+        check(load_config("quickstart", ["models={teacher: {model: shapeworld, train: full}}"]))
 
 
 def test_several_processes_train_no_mix_of_several_terms():

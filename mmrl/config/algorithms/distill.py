@@ -1,14 +1,14 @@
-"""Distillation on the policy's own answers: each token is drawn towards a named teacher."""
+"""Distillation on the policy's own answers: each token or denoising step is drawn towards a named teacher."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from mmrl.config.algorithms.base import AlgorithmConfig
-from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.config.section import Section
 
 if TYPE_CHECKING:
@@ -35,27 +35,41 @@ class GateConfig(Section):
 
 
 class DistillConfig(AlgorithmConfig):
-    """Distillation on the policy's own answers: each token is drawn to a teacher (KDRL, arXiv:2506.02208)."""
+    """Distillation on the policy's own answers: each token is drawn to a teacher (KDRL, arXiv:2506.02208), each
+    denoising step to the teacher's mean (DiffusionOPD, arXiv:2605.15055)."""
 
     objective: ClassVar[str] = "mmrl.training.objectives.distillation:Distillation"
+    velocity_objective: ClassVar[str | None] = "mmrl.training.objectives.step_distillation:StepDistillation"
     on_decisions: ClassVar[bool] = True
     name: Literal["distill"] = "distill"
     teacher: str = "teacher"
     """The name of a model of the run (`models`)."""
+    teachers: dict[str, str] = Field(default_factory=dict)
+    """The names of other teachers by the source of a sample, for denoising steps; sources that are not named have
+    `teacher`."""
     estimator: Estimator = "k2"
-    """The estimate of the divergence at a sampled token. `k2` and `k1` have the gradient of KL(policy || teacher): k2
-    is half the squared log-ratio; k1 takes the log-ratio at sampling time as the cost of a token, weighed by the ratio
-    of new to old probability. `k3` has the gradient of KL(teacher || policy), and `weighted_k3`, which is k3 times the
-    ratio, that of KL(policy || teacher)."""
+    """The estimate of the divergence at a sampled token; that of a denoising step is known. `k2` and `k1` have the
+    gradient of KL(policy || teacher): k2 is half the squared log-ratio; k1 takes the log-ratio at sampling time as the
+    cost of a token, weighed by the ratio of new to old probability. `k3` has the gradient of KL(teacher || policy), and
+    `weighted_k3`, which is k3 times the ratio, that of KL(policy || teacher)."""
     gate: GateConfig | None = None
     """Unset: every answer is corrected. The mean is over all answers in any case."""
     aggregate: Literal["sequence", "token"] = "token"
     """The mean over all tokens of the update, or first within each answer."""
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
-        """Yield one message for each problem with the teacher."""
-        if not isinstance(config.sampling, TokenSamplingConfig):
-            yield f"algorithm.name: {self.name} compares tokens, and this policy writes none: choose grpo"
-        if self.teacher not in config.models:
-            known = ", ".join(config.models) or "it is empty"
-            yield f"algorithm.teacher: there is no model {self.teacher} in models ({known}): name one there"
+        """Yield one message for each problem with the teachers."""
+        sampling = config.sampling
+        if isinstance(sampling, ImageTokenSamplingConfig):
+            yield f"algorithm.name: {self.name} has no teachers of image tokens: choose grpo"
+        if isinstance(sampling, SamplingConfig) and self.estimator != "k2":
+            yield "algorithm.estimator: the divergence of denoising steps is known, not estimated: leave it out"
+        if isinstance(sampling, SamplingConfig) and sampling.transition.learned is not None:
+            yield "sampling.transition.learned: a teacher has no noise levels of its own to compare with: leave it out"
+        if isinstance(sampling, TokenSamplingConfig) and self.teachers:
+            yield "algorithm.teachers: texts have one teacher: set algorithm.teacher, and leave this out"
+        named = {"teacher": self.teacher} if not self.teachers or self.teacher in config.models else {}
+        for key, name in (named | {f"teachers.{source}": name for source, name in self.teachers.items()}).items():
+            if name not in config.models:
+                known = ", ".join(config.models) or "it is empty"
+                yield f"algorithm.{key}: there is no model {name} in models ({known}): name one there"

@@ -13,7 +13,7 @@ from mmrl.errors import RunError
 from mmrl.policy import EpisodeRecord, Rollout
 
 ANY_TURN = "any"
-"""The value of `compared_by` with which the turns of a group are compared whatever they are."""
+"""The value of `compared_by` that compares a turn with all turns of its group."""
 
 
 def turn_rewards(
