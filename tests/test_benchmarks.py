@@ -117,6 +117,12 @@ def test_kernel_benchmarks_measure_against_their_baselines(fork_server, reposito
     assert (out / "kernels-cpu.md").read_text().count("\n| `") == len(kept["lines"])
 
 
+def test_teacher_benchmark_compares_iterations(bench):
+    rows = [line.split(" | ") for line in bench("teacher").splitlines() if line.endswith(" |") and "CPU" not in line]
+    assert [row[0].strip("| ") for row in rows] == ["grpo", "distill", "mix"]
+    assert all(float(row[1]) > 0 for row in rows) and rows[0][2] == "1.00 |"
+
+
 def test_overlap_benchmark_measures_every_arrangement(bench):
     rows = [line for line in bench("overlap").splitlines() if line.startswith("| ") and " s |" in line]
     assert [row.split(" | ")[0].strip("| ") for row in rows] == [

@@ -65,7 +65,7 @@ class DistillConfig(AlgorithmConfig):
         if isinstance(sampling, SamplingConfig) and self.estimator != "k2":
             yield "algorithm.estimator: the divergence of denoising steps is known, not estimated: leave it out"
         if isinstance(sampling, SamplingConfig) and sampling.transition.learned is not None:
-            yield "sampling.transition.learned: a teacher has no noise levels of its own to compare with: leave it out"
+            yield "sampling.transition.learned: a teacher has no such noise levels to compare with: leave it out"
         if isinstance(sampling, TokenSamplingConfig) and self.teachers:
             yield "algorithm.teachers: texts have one teacher: set algorithm.teacher, and leave this out"
         named = {"teacher": self.teacher} if not self.teachers or self.teacher in config.models else {}
