@@ -29,6 +29,7 @@ from mmrl.config.data import (
     StagedPromptsConfig,
     SuccessReplayConfig,
     VarianceAwarePromptsConfig,
+    WrittenPromptsConfig,
 )
 from mmrl.config.named_models import untrained_errors
 from mmrl.config.sampling import AnySamplingConfig
@@ -38,6 +39,7 @@ from mmrl.data.hardest_prompts import HardestSampler
 from mmrl.data.prompts import PromptSampler, PromptSource, VarianceAwareSampler
 from mmrl.data.sample import Sample
 from mmrl.data.staged_prompts import StagedSampler
+from mmrl.data.written_prompts import WrittenSampler
 from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Capability
 from mmrl.rewards.core.cascade import stopped_value
@@ -252,19 +254,22 @@ def build_training_setup(
     main = _stage(config, config.algorithm, policy, samples, rewards, models, online)
     if config.pretraining is None and not config.stages:
         return main
-    stages = []
+    stages: list[Stage] = []
     if config.pretraining is not None:
         warm = _stage(config, config.pretraining.algorithm, policy, pretraining_samples, None)
         stages.append(Stage(warm.source, warm.objective, config.pretraining.iterations))
-    repeated = []
+    built_stages = []
     for number, (chosen, inputs) in enumerate(zip(config.stages, stage_inputs, strict=True)):
         staged = config.staged(chosen)
         staged = staged.model_copy(update={"seed": fold_in(config.seed, number + 1)})
         learner = policy if models is None else models[chosen.train].policy
-        iterations = chosen.iterations * config.rounds
+        iterations = chosen.iterations * config.turns(chosen)
         built = _stage(staged, staged.algorithm, learner, inputs.samples, inputs.rewards, models, iterations)
-        repeated.append(Stage(built.source, built.objective, chosen.iterations, chosen.train))
-    source = StagedSource([*stages, *repeated * config.rounds, Stage(main.source, main.objective)])
+        built_stages.append(Stage(built.source, built.objective, chosen.iterations, chosen.train))
+    for number in range(config.rounds):
+        turns = zip(config.stages, built_stages, strict=True)
+        stages += [stage for chosen, stage in turns if not (chosen.once and number)]
+    source = StagedSource([*stages, Stage(main.source, main.objective)])
     return TrainingSetup(source, StagedObjective(source))
 
 
@@ -280,7 +285,7 @@ def _stage(
     objective = build_objective(algorithm, policy, config.sampling, rewards, models)
     objective = with_learned_weights(objective, algorithm, policy)
     data, seed = config.data, config.seed
-    prompts = build_prompts(data, samples, seed, iterations if algorithm.experience == "rollouts" else None)
+    prompts = build_prompts(data, samples, seed, iterations if algorithm.experience == "rollouts" else None, models)
     if algorithm.experience == "rollouts":
         if rewards is None:
             raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
@@ -383,10 +388,20 @@ def build_row_choice(algorithm: AlgorithmConfig, capabilities: frozenset[Capabil
 
 
 def build_prompts(
-    data: DataConfig, samples: Sequence[Sample], seed: int, iterations: int | None = None
+    data: DataConfig,
+    samples: Sequence[Sample],
+    seed: int,
+    iterations: int | None = None,
+    models: NamedModels | None = None,
 ) -> PromptSource:
-    """Build `data.prompts`; `iterations` are those that stages share, None for a stage that learns offline."""
+    """Build `data.prompts`.
+
+    `iterations` are those that stages share, None for a stage that learns offline; `models` may write prompts.
+    """
     chosen = data.prompts
+    if isinstance(chosen, WrittenPromptsConfig) and models is not None:
+        writer, reader = models.scorers[chosen.by], chosen.reader.reader()
+        return WrittenSampler(samples, data.groups, seed, writer, reader, tries=chosen.tries)
     if isinstance(chosen, StagedPromptsConfig) and iterations is not None:
         return StagedSampler(samples, data.groups, seed, iterations, chosen.shares)
     if isinstance(chosen, HardestPromptsConfig):

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from mmrl.config.data import WrittenPromptsConfig
 from mmrl.config.section import Section
 from mmrl.config.training import OptimizerConfig
+from mmrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
@@ -90,6 +92,23 @@ def model_errors(config: TrainConfig) -> Iterator[str]:
                 f"models.{name}.optimizer.schedule: {chosen.schedule} ends with the run, and this model learns in some "
                 "of its iterations: choose constant"
             )
+
+
+def written_prompt_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each problem with prompts that a model of the run is to write."""
+    chosen = config.data.prompts
+    if not isinstance(chosen, WrittenPromptsConfig):
+        return
+    writers = [name for name, model in config.models.items() if model.head == "text"]
+    if config.policy.kind != "vlm" or chosen.by not in writers:
+        known = ", ".join(writers) or "none"
+        yield f"data.prompts.by: {chosen.by} is no model of the run that writes texts ({known}): add it to models"
+    if config.data.replay is not None:
+        yield "data.replay: written prompts come once, so that their answers cannot be replayed: leave it out"
+    try:
+        chosen.reader.reader()
+    except ConfigError as err:
+        yield str(err)
 
 
 def untrained_errors(config: TrainConfig) -> Iterator[str]:

@@ -52,13 +52,15 @@ class StageDataConfig(Section):
 
 
 class StageConfig(Section):
-    """An earlier stage on a model's own answers, with the sections that differ from the run's."""
+    """An earlier stage, with the sections that differ from the run's."""
 
     iterations: PositiveInt
     """The number of its iterations, which follow those of `pretraining` and of the stages before it."""
+    once: bool = False
+    """True: it has a turn in the first round alone, such as a proposer that learns to write questions at all."""
     train: str = POLICY
-    """The model that learns, from its own answers: the policy, or a model of `models` that is trained, which writes one
-    answer to each prompt."""
+    """The model that learns, from its own answers or from those of samples: the policy, or a model of `models` that is
+    trained, which writes one answer to each prompt."""
     algorithm: AlgorithmConfig | None = None
     """Unset: as in the run."""
     rewards: tuple[RewardConfig, ...] | None = None
@@ -108,7 +110,11 @@ class TrainConfig(Section):
     def earlier_iterations(self) -> int:
         """The iterations of `pretraining` and of all rounds of `stages`, before those of the run's own sections."""
         pretraining = 0 if self.pretraining is None else self.pretraining.iterations
-        return pretraining + self.rounds * sum(stage.iterations for stage in self.stages)
+        return pretraining + sum(stage.iterations * self.turns(stage) for stage in self.stages)
+
+    def turns(self, stage: StageConfig) -> int:
+        """Return how often a stage has its turn."""
+        return 1 if stage.once else self.rounds
 
     def drawing(self) -> tuple[PolicyConfig, SamplingConfig]:
         """The policy and the sampling of a generator.

@@ -22,7 +22,7 @@ from mmrl.config.data import (
     SuccessReplayConfig,
 )
 from mmrl.config.denoising_validation import denoising_errors
-from mmrl.config.named_models import POLICY, model_errors
+from mmrl.config.named_models import POLICY, model_errors, written_prompt_errors
 from mmrl.config.overlap_validation import overlap_errors
 from mmrl.config.policy import PolicyConfig, VLMConfig
 from mmrl.config.rewards import LagrangeConfig, RewardConfig, constrained, summed
@@ -42,6 +42,7 @@ def validation_errors(config: TrainConfig, capabilities: Collection[str] | None 
         *reward_errors(config),
         *_evaluation_errors(config),
         *model_errors(config),
+        *written_prompt_errors(config),
         *_weight_errors(config),
         *data_errors(config, capabilities),
         *overlap_errors(config),
@@ -103,10 +104,10 @@ def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> 
     own = set(validation_errors(config.model_copy(update={"stages": ()}), capabilities))
     for number, stage in enumerate(config.stages):
         staged = config.staged(stage)
-        if staged.algorithm.experience != "rollouts":
+        if staged.algorithm.experience != "rollouts" and isinstance(staged.sampling, SamplingConfig):
             yield (
-                f"stages.{number}.algorithm: stages train on the policy's own answers, and {staged.algorithm.name} on "
-                "what samples contain: use pretraining"
+                f"stages.{number}.algorithm: {staged.algorithm.name} learns from what samples contain, for which a "
+                "pipeline has a run by itself: train it first, and set policy.model to what that saved"
             )
         trained = [POLICY, *(name for name, model in config.models.items() if model.trained and model.head == "text")]
         if stage.train not in trained:

@@ -277,6 +277,8 @@ def _stage_inputs(
     elif stage.rewards is None:
         return StageInputs(samples, rewards)
     staged = config.staged(stage)
+    if staged.algorithm.experience != "rollouts":
+        return StageInputs(samples, None)
     return StageInputs(samples, stack.enter_context(closing(build_rewards(staged, samples, load_reward))))
 
 

@@ -64,10 +64,6 @@ def test_turns_need_an_environment_and_a_policy_that_writes():
     [
         (["stages=[{iterations: 100}]", "training.iterations=99"], "iterations, which must be at least 100"),
         (
-            ["stages=[{iterations: 1, algorithm: {name: sft}}]"],
-            r"stages\.0\.algorithm: stages train on the policy's own",
-        ),
-        (
             ["stages=[{iterations: 1, algorithm: {name: grpo, length: 9}}]"],
             r"stages\.0: algorithm\.length: aggregate constant divides by it",
         ),

@@ -26,6 +26,11 @@ MIX = "algorithm={name: mix, terms: [{name: grpo}, {name: distill, teacher: teac
             "stages.0.train: other is not trained in this run, and policy",
         ),
         ([*PARTNER, "rounds=80"], "training.iterations, which must be at least 160"),
+        (
+            ["data.prompts={name: written, by: t, reader: {name: 'tests.data.test_written_prompts:Doubled'}}"],
+            "data.prompts.by: t is no model of the run that writes texts",
+        ),
+        (["data.prompts={name: written, by: t, reader: {name: 'tests.data.nowhere:X'}}"], "question reader"),
         (["rounds=2"], "rounds: 2 rounds of stages, and there are no stages"),
         (["models={t: {model: x, of: policy}}"], "either model, the name of another model, or of: policy"),
         (["models={t: {}}"], "either model"),

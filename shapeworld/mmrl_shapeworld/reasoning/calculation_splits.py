@@ -55,9 +55,24 @@ REFLECTIONS_SEED = 76
 """In `-reflections`, the prompts of training have a careless first answer and a teacher's right second one."""
 BUDGETS, BUDGETS_SEED = (4, 10, 20, 36), 82
 """In `-announced`, the budgets of every second prompt of training, and the seed of its traces."""
+REQUEST = "?"
+"""The prompt of `-questions`, which asks for a calculation; those of `-few` are its demonstrations."""
 HABITS_SEED = 83
 """In `-habitual`, the prompts of training have the traces of a writer with a habit as demonstrations."""
-TRAINING = ("train", "few", "mostly-hard", "hard", "hardest", "short", "halves", "reflections", "announced", "habitual")
+TRAINING = (
+    "train",
+    "few",
+    "mostly-hard",
+    "hard",
+    "hardest",
+    "rarely-hard",
+    "questions",
+    "short",
+    "halves",
+    "reflections",
+    "announced",
+    "habitual",
+)
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in dict.fromkeys((*PARTS, *MORE, *TRAINING)))
 
 
@@ -71,10 +86,14 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     if split not in NAMES:
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
     name, _, part = split.partition("-")
+    if part == "questions":
+        return calculations(f"{name}-few")
     if part in ("reflections", "announced", "habitual"):
         return calculations(f"{name}-train")
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
+    if part == "rarely-hard":
+        return (*calculations(f"{name}-short"), *calculations(f"{name}-hardest"))
     if part == "mostly-hard":
         return _mostly_hard(name)
     family = FAMILIES[name]
@@ -171,6 +190,8 @@ def samples(split: str) -> list[Sample]:
         rng = np.random.default_rng((HABITS_SEED, FAMILIES[family].modulus))
         traces = [written_trace(calculation, HABITUAL, rng) for calculation in calculations(split)]
         return [replace(sample, demonstration=trace) for sample, trace in zip(found, traces, strict=True)]
+    if part == "questions":
+        return [replace(sample, prompt=REQUEST, demonstration=sample.prompt, answer=None) for sample in found]
     if part != "announced":
         return found
     pairs = zip(found, _announced(family), strict=True)

@@ -1,0 +1,118 @@
+"""`WrittenSampler`: prompts that a model of the run writes, such as a proposer that learns in turn with the policy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from mmrl.data.prompts import PromptSampler, PromptSource
+from mmrl.data.sample import Sample
+from mmrl.errors import DataError
+from mmrl.seeds import fold_in
+
+WRITTEN_STREAM = 10
+"""The number of the random stream that prompts are written with."""
+
+
+class Writer(Protocol):
+    """A model that answers samples."""
+
+    def answers(self, samples: Sequence[Sample], seed: int, draws: int = 1) -> list[list[str]]:
+        """Return `draws` texts for each sample; equal seeds give equal ones."""
+
+
+class QuestionReader(ABC):
+    """A reader of what a model wrote as a question: the sample that the policy is to answer.
+
+    A reader of your own is a class in a file, which `data.prompts.reader.name` names as `path/to/file.py:Class`.
+    """
+
+    @abstractmethod
+    def request(self, parent: Sample) -> Sample:
+        """Return what the model is to answer with a question, given a sample of the data set as an example."""
+
+    @abstractmethod
+    def read(self, text: str, parent: Sample) -> Sample | None:
+        """Return the sample of a written question, with its answer; None: it is none that has one."""
+
+
+class WrittenSampler(PromptSource):
+    """Batches of samples that a model writes anew in each iteration, one for each sample of a shuffled epoch.
+
+    The model writes `tries` texts for each; the first one that is a question, and none of the batch yet, takes the
+    place of the sample of the data set, which stays where none is.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        groups: int,
+        seed: int,
+        writer: Writer,
+        reader: QuestionReader,
+        *,
+        tries: int = 2,
+    ) -> None:
+        self._base = PromptSampler(samples, groups, seed)
+        self._groups, self._seed, self._tries = groups, seed, tries
+        self._writer, self._reader = writer, reader
+        self._iterations = self._calls = 0
+        self._prompts: set[str] = set()  # of the current iteration
+        self._counts = (0, 0)  # written and all samples of the current iteration
+
+    def next(self) -> list[Sample]:
+        """Return the samples of the next iteration, all different."""
+        self._base.begin_batch()
+        self._iterations += 1
+        self._calls, self._prompts, self._counts = 0, set(), (0, 0)
+        return self.more(self._groups)
+
+    def more(self, count: int) -> list[Sample]:
+        """Return up to `count` further samples of the current iteration, different from those it has had."""
+        parents = self._base.more(count)
+        seed = fold_in(self._seed, WRITTEN_STREAM, self._iterations, self._calls)
+        texts = self._writer.answers([self._reader.request(each) for each in parents], seed, self._tries)
+        found = [self._first(own, parent) for own, parent in zip(texts, parents, strict=True)]
+        self._calls += 1
+        written = sum(sample is not parent for sample, parent in zip(found, parents, strict=True))
+        self._counts = self._counts[0] + written, self._counts[1] + len(found)
+        return found
+
+    def sample(self, id: str) -> Sample:
+        """Return the sample of the data set with this id; written ones are not kept.
+
+        Raises:
+            DataError: there is no such sample.
+        """
+        return self._base.sample(id)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the share of the iteration's samples that were written."""
+        written, every = self._counts
+        return {"prompts/written_share": written / every if every else 0.0}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state that decides which samples follow, fit for JSON."""
+        return {"base": self._base.state_dict(), "iterations": self._iterations}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue exactly where `state_dict` was taken.
+
+        Raises:
+            DataError: the state belongs to other samples.
+        """
+        if "iterations" not in state:
+            raise DataError("the state is that of another source of prompts: resume with the data.prompts of before")
+        self._base.load_state_dict(state["base"])
+        self._iterations = int(state["iterations"])
+
+    def _first(self, texts: Sequence[str], parent: Sample) -> Sample:
+        for text in texts:
+            sample = self._reader.read(text, parent)
+            if sample is not None and sample.prompt not in self._prompts:
+                self._prompts.add(sample.prompt)
+                return replace(sample, id=f"written-{self._iterations}-{len(self._prompts)}")
+        self._prompts.add(parent.prompt)
+        return parent
