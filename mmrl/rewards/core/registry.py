@@ -128,6 +128,8 @@ BUILT_IN = {
     "judge_pairs": "mmrl.rewards.judges.judge:JudgePairs",
     "judge_checklist": "mmrl.rewards.judges.judge:JudgeChecklist",
     "judge_ranking": "mmrl.rewards.judges.judge:JudgeRanking",
+    "unified_reward": "mmrl.rewards.judges.unified_reward:UnifiedReward",
+    "unified_reward_pairs": "mmrl.rewards.judges.unified_reward:UnifiedRewardPairs",
 }
 """{name: "module:Class"} of the rewards that mmrl ships; a module is imported when a reward of it is loaded."""
 
