@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from mmrl.build.equal_calls import unequal_calls
+from mmrl.build.hacking import hacking_errors
 from mmrl.build.policies import policy_class
 from mmrl.build.reward_suites import Rewards, build_constraints
 from mmrl.config.algorithms.advantage import AdvantageConfig
@@ -42,6 +43,7 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import Scope
 from mmrl.seeds import fold_in
 from mmrl.training.experience import ExperienceSource
+from mmrl.training.hacking_gauge import HackingGauge
 from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_compatible, uses_velocity_loss
 from mmrl.training.objectives.reward_blend import BlendedRewards
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, DifficultyWeighting, build_history
@@ -113,6 +115,7 @@ def check(config: TrainConfig) -> None:
         *_flat_reward_errors(config),
         *_cascaded_reward_errors(config),
         *_learned_weight_errors(config),
+        *hacking_errors(config),
         *(
             _stateful_reward_errors(config, "another thread samples with run.overlap: take lag 0")
             if config.run.overlap.is_on
@@ -230,9 +233,10 @@ def build_training_setup(
     rewards: Rewards | None,  # None: nothing is sampled, so nothing is scored
     stage_rewards: Sequence[Rewards | None] = (),  # of each of `config.stages`
     models: NamedModels | None = None,  # that objectives and rewards may ask
+    hacking: HackingGauge | None = None,  # says when rewards learn
 ) -> TrainingSetup:
     """Build one stage, or all stages with the main one last. Prompts are drawn in another order in each stage."""
-    main = _stage(config, config.algorithm, policy, samples, rewards, models)
+    main = _stage(config, config.algorithm, policy, samples, rewards, models, hacking)
     if config.pretraining is None and not config.stages:
         return main
     stages = []
@@ -242,7 +246,7 @@ def build_training_setup(
     for number, (chosen, scored_by) in enumerate(zip(config.stages, stage_rewards, strict=True)):
         staged = config.staged(chosen)
         staged = staged.model_copy(update={"seed": fold_in(config.seed, number + 1)})
-        built = _stage(staged, staged.algorithm, policy, samples, scored_by, models)
+        built = _stage(staged, staged.algorithm, policy, samples, scored_by, models, hacking)
         stages.append(Stage(built.source, built.objective, chosen.iterations))
     source = StagedSource([*stages, Stage(main.source, main.objective)])
     return TrainingSetup(source, StagedObjective(source))
@@ -255,6 +259,7 @@ def _stage(
     samples: Sequence[Sample],
     rewards: Rewards | None,
     models: NamedModels | None = None,
+    hacking: HackingGauge | None = None,
 ) -> TrainingSetup:
     objective = build_objective(algorithm, policy, config.sampling, rewards, models)
     objective = with_learned_weights(objective, algorithm, policy)
@@ -293,6 +298,7 @@ def _stage(
             keep_clean=choose is not None and uses_velocity_loss(policy.capabilities),
             rollout_metrics=getattr(sampler, "rollout_metrics", None),
             models={} if models is None else models.scorers,
+            hacking=hacking,
         )
         source: ExperienceSource = online
         if choose is not None:
