@@ -103,6 +103,7 @@ BUILT_IN = {
     # videos
     "background_consistency": "mmrl.rewards.images.video_consistency:BackgroundConsistency",
     "subject_consistency": "mmrl.rewards.images.video_consistency:SubjectConsistency",
+    "appearance_style": "mmrl.rewards.images.appearance_style:AppearanceStyle",
     "temporal_flickering": "mmrl.rewards.images.video_consistency:TemporalFlickering",
     # models
     "clip_score": "mmrl.rewards.models.clip_rewards:CLIPScore",

@@ -185,6 +185,11 @@ CONTROLS: dict[str, Control] = {
     "vqa_score": of_random(
         lambda place: load("vqa_score", model=str(tiny_vlm.qwen_folder(place.folder / "qwen")), device="cpu")
     ),
+    "appearance_style": Control(
+        built("appearance_style", model=str(CLIP), style=PROMPT, device="cpu"),
+        filmed([SCENE] * 3),
+        [filmed(clip) for clip in ([EMPTY] * 3, [SCENE, EMPTY, EMPTY], [SCENE], [SCENE, STRIP])],
+    ),
     "demonstrated_steps": Control(demonstrated, drawn(SCENE), [drawn(EMPTY), drawn(NOISE), drawn(STRIP)]),
     "learned": Control(learned, RED, [replace(RED, image=image) for image in (coloured(0, 901), EMPTY, STRIP)]),
     "learned_text": texts("learned_text"),
