@@ -109,6 +109,13 @@ def test_half_precision_is_close(hps_v3):
     assert np.abs(half.score(items).values["hps_v3"] - whole).max() < 0.2
 
 
+def test_a_base_in_the_form_of_the_hub_gives_the_same_numbers(reward, hps_v3, tmp_path):
+    base = tiny_qwen_scorers.as_on_the_hub(hps_v3["base"], tmp_path / "base")
+    items = answers(4)
+    there = load("hps_v3", **hps_v3 | {"base": base}).score(items).values["hps_v3"]
+    np.testing.assert_array_equal(there, reward.score(items).values["hps_v3"])
+
+
 def test_files_that_are_no_hps_v3_raise(hps_v3, tmp_path):
     from pathlib import Path
 

@@ -113,6 +113,13 @@ def test_merged_weights_score_as_the_lora_apart(reward, video_reward, tmp_path):
     np.testing.assert_allclose(np.stack([values[name] for name in NAMES], 1), expected, rtol=1e-3, atol=1e-4)
 
 
+def test_a_base_in_the_form_of_the_hub_gives_the_same_numbers(reward, video_reward, tmp_path):
+    base = tiny_qwen_scorers.as_on_the_hub(video_reward["base"], tmp_path / "base")
+    items = [clip(seed) for seed in range(2)]
+    there = load("video_reward", **video_reward | {"base": base}).score(items).values["video_reward"]
+    np.testing.assert_array_equal(there, reward.score(items).values["video_reward"])
+
+
 def test_order_of_frames_and_prompt_matter(reward):
     one = clip(1)
     back, other = clip(1, video=one.video[::-1]), clip(1, prompt="two blue square")

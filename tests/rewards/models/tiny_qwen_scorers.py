@@ -36,6 +36,32 @@ def whole_network(base: str, tokens: int) -> Any:
     return network
 
 
+def as_on_the_hub(base: str, folder: Path) -> str:
+    """The base model with its files in the form of Qwen/Qwen2-VL-7B-Instruct's, which are of transformers 4.45."""
+    import shutil
+
+    shutil.copytree(base, folder)
+    config = json.loads((folder / "config.json").read_text())
+    text, vision = config.pop("text_config"), config.pop("vision_config")
+    rope = text.pop("rope_parameters")
+    for key in ("layer_types", "model_type", "pad_token_id"):
+        del text[key]
+    vision |= {"in_chans": vision.pop("in_channels"), "spatial_patch_size": vision["patch_size"]}
+    del vision["rope_parameters"], vision["model_type"]
+    flat = {"rope_theta": rope["rope_theta"], "torch_dtype": "bfloat16", "vision_config": vision}
+    flat["rope_scaling"] = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    (folder / "config.json").write_text(json.dumps(text | config | flat))
+    pictures = json.loads((folder / "processor_config.json").read_text())["image_processor"]
+    size = pictures.pop("size")
+    pictures |= {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
+    (folder / "preprocessor_config.json").write_text(json.dumps(pictures | {"processor_class": "Qwen2VLProcessor"}))
+    template = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    (folder / "processor_config.json").unlink()
+    (folder / "chat_template.jinja").unlink()
+    return str(folder)
+
+
 def old_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The names that transformers gave them before version 4.52, by which the published files have them."""
     moved = {}
