@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from mmrl.rewards import InvalidAnswer, RewardError, RewardInput, Status, load
@@ -20,6 +21,7 @@ from mmrl.rewards.judges.unified_reward import (
     read_prompt,
 )
 from tests.rewards.judges.fake_judge_server import FakeJudge, Says, pictures
+from tests.understanding.tiny_vlms.qwen import qwen2_5_vl, qwen3_vl
 
 POINT = "Alignment Score (1-5): 2.694700002670288\nCoherence Score (1-5): 2.371500015258789\nStyle Score (1-5): 2.8025"
 CLIP = "Alignment Score (1-5): 2.4036\nPhysics Score (1-5): 3.0987\nStyle Score (1-5): 3.3889\n"
@@ -209,3 +211,50 @@ def test_prompts_state_the_forms_that_are_parsed():
         text = read_prompt(f"pair_{medium}").user.replace("1: X", "1: 0.25").replace("2: Y", "2: 0.75")
         assert parse_pair_scores(text, medium) == dict.fromkeys(AXES, 0.25)
         assert all(word in read_prompt(f"verdict_{medium}").user for word in (f"{medium.title()} 1 is better", "good"))
+
+
+class TinyModel:
+    """A Qwen-VL of a few thousand weights, whose numbers are read off the logits of its next token."""
+
+    def __init__(self, build) -> None:
+        self.network, self.processor = build()
+        self.network.eval()
+
+    def numbers(self, images, text: str) -> list[float]:
+        """Return three numbers in [0, 1] that depend on every picture and on the text."""
+        content = [{"type": "image"}] * len(images) + [{"type": "text", "text": text}]
+        turns = [{"role": "user", "content": content}]
+        prompt = self.processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        inputs = self.processor(text=[prompt], images=[list(images)], return_tensors="pt")
+        with torch.no_grad():
+            return self.network(**inputs).logits[0, -1, :3].double().sigmoid().tolist()
+
+    def points(self, request) -> Says:
+        found = self.numbers(pictures(request), request["messages"][0]["content"][-1]["text"])
+        named = zip(AXES, found, strict=True)
+        return Says("\n".join(f"{axis.title()} Score (1-5): {1 + 4 * value:.12f}" for axis, value in named))
+
+    def pairs(self, request) -> Says:
+        found = self.numbers(pictures(request), request["messages"][0]["content"][-1]["text"])
+        named = zip(AXES, found, strict=True)
+        return Says("\n".join(f"{a.title()} Score:\n Image 1: {v:.12f}\n Image 2: {1 - v:.12f}" for a, v in named))
+
+
+@pytest.mark.parametrize("build", [qwen2_5_vl, qwen3_vl])
+def test_a_model_behind_the_server_sees_what_the_published_code_shows_it(build):
+    """The pictures to the pixel, in order, and the text to the letter: numbers of a real network differ otherwise."""
+    model, rng = TinyModel(build), np.random.default_rng(0)
+    images = [Image.fromarray(rng.integers(0, 256, (24, 40, 3), dtype=np.uint8)) for _ in range(2)]
+    items = [RewardInput(str(n), 0, "a [grey] square", image=image) for n, image in enumerate(images)]
+    point, pair = (read_prompt(f"{form}_image").user.removeprefix("$shown") for form in ("point", "pair"))
+    point, pair = (text.replace("$prompt", "a [grey] square") for text in (point, pair))
+    with FakeJudge(model.points) as server:
+        output = reward(server).score(items)
+    expected = [1 + 4 * np.mean(model.numbers([image], point)) for image in images]
+    np.testing.assert_allclose(output.values["unified_reward"], expected, rtol=1e-6)
+    assert abs(expected[0] - expected[1]) > 1e-3
+    with FakeJudge(model.pairs) as server:
+        output = reward(server, UnifiedRewardPairs).score(items)
+    there, back = (np.mean(model.numbers(order, pair)) for order in (images, images[::-1]))
+    np.testing.assert_allclose(output.values["unified_reward_pairs"], [(there + 1 - back) / 2, (back + 1 - there) / 2])
+    assert abs(there + back - 1) > 1e-3  # the order of the pictures matters to it
