@@ -56,9 +56,8 @@ class HPSv3(ModelReward):
         tensors = load_tensors(found)
         self._processor, self._tokens = load_processor(base, None, [TOKEN])
         self._head = build_head(tensors, found.label)
-        self._backbone = build_backbone(
-            load_component(AutoConfig, base, None), tensors, found.label, torch_dtype(dtype)
-        )
+        config, words = load_component(AutoConfig, base, None), len(self._processor.tokenizer)
+        self._backbone = build_backbone(config, tensors, found.label, torch_dtype(dtype), words)
         if self._head[-1].out_features != 2:
             raise RewardError(
                 f"{found.label}: the head has {self._head[-1].out_features} outputs; expected mu and sigma"

@@ -99,8 +99,14 @@ def build_head(tensors: Mapping[str, Tensor], label: str) -> nn.Sequential:
     return nn.Sequential(layers)
 
 
-def build_backbone(config: Any, tensors: Mapping[str, Tensor], label: str, dtype: torch.dtype) -> Any:
-    """Return a `Qwen2VLModel` with its weights; `config` is that of the base model, whose vocabulary is replaced.
+def build_backbone(
+    config: Any,  # of the base model
+    tensors: Mapping[str, Tensor],
+    label: str,
+    dtype: torch.dtype,
+    vocabulary: int,  # tokens of the base model's tokenizer, with those of the scores
+) -> Any:
+    """Return a `Qwen2VLModel` with its weights, and with the vocabulary of its tokenizer.
 
     Raises:
         RewardError: the base is another model, or a tensor is missing or unknown.
@@ -111,7 +117,12 @@ def build_backbone(config: Any, tensors: Mapping[str, Tensor], label: str, dtype
         raise RewardError(f"the base of {label} is a {config.model_type}; expected a qwen2_vl")
     weights = backbone_tensors(tensors)
     with loading_errors(label):
-        config.text_config.vocab_size = weights["language_model.embed_tokens.weight"].shape[0]
+        rows = weights["language_model.embed_tokens.weight"].shape[0]
+        if rows != vocabulary:  # the token of a score would be another one
+            raise RewardError(
+                f"{label} knows {rows} tokens, and the tokenizer of the base {vocabulary}: name its own base"
+            )
+        config.text_config.vocab_size = rows
         network, report = Qwen2VLModel.from_pretrained(
             None, config=config, state_dict=weights, dtype=dtype, output_loading_info=True
         )

@@ -84,9 +84,8 @@ class VideoReward(ModelReward):
         tensors = merged_lora(load_tensors(found), scale)
         self._processor, self._tokens = load_processor(base, None, [f"<|{axis}_reward|>" for axis in AXES.values()])
         self._head = build_head(tensors, found.label)
-        self._backbone = build_backbone(
-            load_component(AutoConfig, base, None), tensors, found.label, torch_dtype(dtype)
-        )
+        config, words = load_component(AutoConfig, base, None), len(self._processor.tokenizer)
+        self._backbone = build_backbone(config, tensors, found.label, torch_dtype(dtype), words)
         if self._head[-1].out_features not in (1, len(AXES)):
             raise RewardError(f"{found.label}: the head has {self._head[-1].out_features} outputs; expected 1 or 3")
         super().__init__(nn.ModuleList([self._backbone, self._head]), [found], device)

@@ -135,4 +135,6 @@ def test_files_that_are_no_hps_v3_raise(hps_v3, tmp_path):
     refused({name: t for name, t in tensors.items() if name != "model.norm.weight"}, r"1 missing .*language_model.norm")
     refused(tensors | {"model.surplus": torch.zeros(1)}, r"1 unexpected tensors for a qwen2_vl: language_model.surplus")
     refused(tensors | {"surplus": torch.zeros(1)}, r"has no tensor 'surplus'")
+    more = torch.cat([tensors["model.embed_tokens.weight"]] * 2)
+    refused(tensors | {"model.embed_tokens.weight": more}, r"knows 84 tokens, and the tokenizer of the base 42")
     refused(tensors | {"rm_head.5.weight": torch.zeros(3, 16), "rm_head.5.bias": torch.zeros(3)}, r"has 3 outputs")
