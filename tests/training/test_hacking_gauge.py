@@ -185,6 +185,50 @@ def test_a_run_stops_after_the_truth_has_fallen_and_resumes_to_the_same_iteratio
     assert further.step == straight.step + 6
 
 
+class Correctable(Overshooting):
+    """A proxy whose aim moves towards the truth with each iteration that it learns from."""
+
+    name, learns, scheduled = "proxy", True, True
+
+    def __init__(self):
+        self.aim = 4.0
+
+    def score_one(self, item):
+        numbers = [float(word) for word in item.text.split()]
+        return {"proxy": -sum(abs(n - self.aim) for n in numbers), "truth": -sum((n - 1) ** 2 for n in numbers)}
+
+    def learn(self, items):
+        self.aim += 0.2 * (1 - self.aim)
+        return {"aim": self.aim}
+
+    def state_dict(self):
+        return {"aim": self.aim}
+
+    def load_state_dict(self, state):
+        self.aim = state.get("aim", 4.0)
+
+
+def test_a_run_that_is_resumed_within_a_refresh_is_the_uninterrupted_one(make_trainer, tmp_path):
+    def trainer(run, iterations):
+        one = gauge(window=6, then="refresh")
+        settings = {"training": {"iterations": iterations, "save_every": 4}, "hacking": one}
+        made = make_trainer(run, reward=Correctable(), **settings)
+        made.source.hacking = one
+        return made
+
+    trainer(tmp_path / "a", 120).train()
+    rows = [row for row in lines(tmp_path / "a") if row["kind"] == "train"]
+    learnt = [row["step"] for row in rows if "proxy/aim" in row]
+    first = next(row["step"] for row in rows if row.get("hacking/flagged"))
+    assert learnt[:6] == list(range(first + 1, first + 7)) and len(learnt) < 60
+    assert np.mean([row["reward/truth"] for row in rows[-6:]]) > rows[first - 1]["reward/truth"], "it is right again"
+    trainer(tmp_path / "b", first + 3).train()
+    again = trainer(tmp_path / "b", 120)
+    again.resume()
+    again.train()
+    assert without_timings(lines(tmp_path / "b")) == without_timings(lines(tmp_path / "a"))
+
+
 PROXY = """
 def digits(text):
     return min(1.0, sum(letter.isdigit() for letter in text) / 40)
