@@ -3,10 +3,10 @@
     python benchmarks/teacher.py            # fails where an iteration takes over 1.35 times as long
     python benchmarks/teacher.py --smoke    # seconds: does it still run?
 
-The embedded model of calculations answers 16 prompts, 8 times each. `grpo` is without a teacher; `distill` draws all answers
-to another model of its size, which scores them before the update; `mix` has both losses, each with a replay. The
-learning rate is so small that all runs sample the same answers. Medians of the processor time of iterations, in runs
-that alternate.
+The embedded model of calculations answers 16 prompts, 8 times each. `grpo` is without a teacher; `distill` draws all
+answers to another model of its size, which scores them before the update; `mix` has both losses, each with a replay.
+The learning rate is so small that all runs sample the same answers. Medians of the processor time of iterations, in
+runs that alternate.
 """
 
 from __future__ import annotations

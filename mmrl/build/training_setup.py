@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from mmrl.build.equal_calls import unequal_calls
+from mmrl.build.hacking import hacking_errors
 from mmrl.build.policies import policy_class
 from mmrl.build.reward_suites import Rewards, build_constraints
 from mmrl.config.algorithms.actor_critic import PPOConfig
@@ -48,6 +49,7 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import Scope
 from mmrl.seeds import fold_in
 from mmrl.training.experience import ExperienceSource
+from mmrl.training.hacking_gauge import HackingGauge
 from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_compatible, uses_velocity_loss
 from mmrl.training.objectives.reward_blend import BlendedRewards
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, DifficultyWeighting, build_history
@@ -121,6 +123,7 @@ def check(config: TrainConfig) -> None:
         *_flat_reward_errors(config),
         *_cascaded_reward_errors(config),
         *_learned_weight_errors(config),
+        *hacking_errors(config),
         *(
             _stateful_reward_errors(config, "another thread samples with run.overlap: take lag 0")
             if config.run.overlap.is_on
@@ -248,10 +251,11 @@ def build_training_setup(
     rewards: Rewards | None,  # None: nothing is sampled, so nothing is scored
     stage_inputs: Sequence[StageInputs] = (),  # of each of `config.stages`
     models: NamedModels | None = None,  # that objectives and rewards may ask
+    hacking: HackingGauge | None = None,  # says when rewards learn
 ) -> TrainingSetup:
     """Build one stage, or all stages with the main one last. Prompts are drawn in another order in each stage."""
     online = config.training.iterations - config.earlier_iterations
-    main = _stage(config, config.algorithm, policy, samples, rewards, models, online)
+    main = _stage(config, config.algorithm, policy, samples, rewards, models, online, hacking)
     if config.pretraining is None and not config.stages:
         return main
     stages: list[Stage] = []
@@ -264,7 +268,7 @@ def build_training_setup(
         staged = staged.model_copy(update={"seed": fold_in(config.seed, number + 1)})
         learner = policy if models is None else models[chosen.train].policy
         iterations = chosen.iterations * config.turns(chosen)
-        built = _stage(staged, staged.algorithm, learner, inputs.samples, inputs.rewards, models, iterations)
+        built = _stage(staged, staged.algorithm, learner, inputs.samples, inputs.rewards, models, iterations, hacking)
         built_stages.append(Stage(built.source, built.objective, chosen.iterations, chosen.train))
     for number in range(config.rounds):
         turns = zip(config.stages, built_stages, strict=True)
@@ -281,6 +285,7 @@ def _stage(
     rewards: Rewards | None,
     models: NamedModels | None = None,
     iterations: int | None = None,  # in which it samples; None: it learns offline
+    hacking: HackingGauge | None = None,
 ) -> TrainingSetup:
     objective = build_objective(algorithm, policy, config.sampling, rewards, models)
     objective = with_learned_weights(objective, algorithm, policy)
@@ -317,6 +322,7 @@ def _stage(
             keep_clean=choose is not None and uses_velocity_loss(policy.capabilities),
             rollout_metrics=getattr(sampler, "rollout_metrics", None),
             models={} if models is None else models.scorers,
+            hacking=hacking,
         )
         source: ExperienceSource = online
         if choose is not None:

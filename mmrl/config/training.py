@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from mmrl.config.hacking import HackingConfig
 from mmrl.config.overlap import OverlapConfig
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import AnySamplingConfig, SamplingKind
@@ -45,6 +46,8 @@ class TrainingConfig(Section):
     max_tokens: PositiveInt | None = None
     """The run ends, as finished, after the iteration in which the answers trained on have this many tokens in all; it
     can be resumed with more. For policies that answer in text."""
+    hacking: HackingConfig | None = None
+    """Compares rewards that are only watched with the trained ones as the run goes; unset: evaluations alone do."""
     save_every: PositiveInt = 50
     """Iterations between checkpoints; the best and the last two are kept."""
 

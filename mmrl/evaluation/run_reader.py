@@ -116,6 +116,12 @@ class RunRecord:
         return isinstance(budget, int | float) and bool(kl) and kl.values[-1] > budget
 
     @property
+    def hacking_stopped(self) -> bool:
+        """True if the run ended because a measured reward fell while a trained one rose (`training.hacking`)."""
+        flags = self.curve("train", "hacking/flagged")
+        return self.setting("training.hacking.then") == "stop" and bool(flags) and flags.values[-1] == 1
+
+    @property
     def tokens_spent(self) -> bool:
         """True if the run ended because its answers had `training.max_tokens` tokens in all."""
         budget = self.setting("training.max_tokens")

@@ -103,6 +103,26 @@ def paired_means(before: ArrayLike, after: ArrayLike) -> tuple[Floats, Floats, i
     return means[0], means[1], int((~scored).sum())
 
 
+def welch_interval(before: ArrayLike, after: ArrayLike, level: float) -> tuple[float, float]:  # [n], [m]
+    """Return the interval of mean(after) - mean(before) that errs with a probability of `level`, by Welch's t.
+
+    The two samples are independent and may differ in variance; without any variance both ends are the difference.
+
+    Raises:
+        EvaluationError: a sample has fewer than two values.
+    """
+    first, last = (np.asarray(values, np.float64) for values in (before, after))
+    if min(first.size, last.size) < 2:
+        raise EvaluationError(f"Welch's interval needs two values or more of each; got {first.size} and {last.size}")
+    difference = float(last.mean() - first.mean())
+    shares = [float(values.var(ddof=1)) / values.size for values in (first, last)]
+    if not (total := sum(shares)):
+        return difference, difference
+    freedom = total**2 / sum(share**2 / (values.size - 1) for share, values in zip(shares, (first, last), strict=True))
+    half = float(stdtrit(freedom, 1 - level / 2)) * math.sqrt(total)
+    return difference - half, difference + half
+
+
 def mean_over_seeds(values: Sequence[float]) -> Interval:
     """Return the mean of one number per run, with the t-interval that the spread between the runs implies."""
     numbers = np.asarray(values, np.float64)

@@ -24,6 +24,7 @@ from mmrl.errors import RunError, RunStopped
 from mmrl.policy import Capability, Policy
 from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
+from mmrl.training.hacking_gauge import HackingGauge
 from mmrl.training.learner import Learner
 from mmrl.training.monitors import KLEarlyStopping, ZeroAdvantageMonitor
 from mmrl.training.objectives.base import MetricAccumulator, Objective
@@ -66,6 +67,7 @@ class TrainingLoop:
     ahead: LaggedRollouts | StreamedRollouts | None = None  # the source, or the one behind it, where a thread samples
     models: NamedModels | None = None  # beside the policy
     others: Mapping[str, Learner] = field(default_factory=dict)  # the models beside the policy that are trained
+    hacking: HackingGauge | None = None  # the one that the source asks, too
     step: int = field(default=0, init=False)  # iterations done
     tokens: int = field(default=0, init=False)  # of all answers trained on; 0 for policies that draw
 
@@ -104,6 +106,11 @@ class TrainingLoop:
                     f"ended after iteration {self.step} of {self.config.iterations}: {self._kl_stop.describe()}. "
                     f"To go on: mmrl train --resume {self.run} training.max_kl=..."
                 )
+            elif self.hacking is not None and self.hacking.stops:
+                self.display.message(
+                    f"ended after iteration {self.step} of {self.config.iterations}: {self.hacking.describe_stop()}. "
+                    f"To go on: mmrl train --resume {self.run} training.hacking.then=warn"
+                )
             elif self._tokens_are_spent:
                 self.display.message(
                     f"ended after iteration {self.step} of {self.config.iterations}: {self.tokens} tokens, "
@@ -138,6 +145,8 @@ class TrainingLoop:
             self.save(score)
 
     def _continues(self) -> bool:
+        if self.hacking is not None and self.hacking.stops:
+            return False
         return self.step < self.config.iterations and not self._kl_stop.exceeded and not self._tokens_are_spent
 
     @property
@@ -163,6 +172,8 @@ class TrainingLoop:
             if POLICY in self.objective.trained:
                 with nullcontext() if self.config.max_kl is None else self.learner.layout.whole():
                     self._kl_stop.update(metrics, self.policy, rollouts, fold_in(self.seed, self.step))
+        if self.hacking is not None and POLICY in self.objective.trained:
+            self.hacking.update(self.step + 1, metrics)
         self.step += 1
         self.tokens += int(experience.metrics.get("tokens", 0))
         return metrics, phases
@@ -233,6 +244,7 @@ class TrainingLoop:
             "source": self.source.state_dict(),
             "kl": self._kl_stop.last,
             "tokens": self.tokens,
+            "hacking": self.hacking.state_dict() if self.hacking is not None else {},
             "recipe": dict(self.recipe),
         }
         with self.averaged(), self.learner.layout.saving(), position.phase("save"):
@@ -274,6 +286,8 @@ class TrainingLoop:
         best = state.values["best_reward"]
         self._best_reward = -math.inf if best is None else best
         self._kl_stop.last = state.values.get("kl")
+        if self.hacking is not None:
+            self.hacking.load_state_dict(state.values.get("hacking", {}), self.step)
         position.saved = self.step
         for tracker in self.trackers:
             tracker.truncate_after(self.step)
@@ -392,6 +406,8 @@ class TrainingLoop:
         self._best_reward = max(self._best_reward, reward)
         if Capability.DECODE_WITH_GRAD not in self.objective.needs:  # such objectives compare no answers
             self._zero_advantages.update(self.step, metrics.get("zero_variance_share", 0.0))
+        if self.hacking is not None and self.hacking.message:
+            self.display.message(f"caution: {self.hacking.message}")
         timings = processes.gather(phases.metrics())
         for tracker in self.trackers:
             tracker.log("train", self.step, metrics | combined(timings))

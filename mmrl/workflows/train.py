@@ -13,6 +13,7 @@ import torch
 
 from mmrl.atomic_io import replace_text
 from mmrl.build.datasets import load_samples
+from mmrl.build.hacking import build_hacking_gauge
 from mmrl.build.load_models import build_learners, build_models, check_reward_models
 from mmrl.build.policies import build_policy, check_servers, prepare_samples, use_servers, without_exploration
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
@@ -205,7 +206,8 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         pretraining_samples = samples
         if config.pretraining and config.pretraining.path:
             pretraining_samples = _prepare(policy, config, load_samples(config.pretraining.path, config.media))
-        setup = build_training_setup(config, policy, samples, pretraining_samples, rewards, inputs, models)
+        hacking = build_hacking_gauge(config)
+        setup = build_training_setup(config, policy, samples, pretraining_samples, rewards, inputs, models, hacking)
         evaluator = None
         if config.data.validation:
             evaluator = _evaluator(config, policy, load_reward, run, models)
@@ -243,6 +245,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             ahead=setup.ahead,
             models=models,
             others=build_learners(config, models),
+            hacking=hacking,
         )
         if resume is not None:
             trainer.resume()

@@ -151,8 +151,8 @@ def test_resume_rejects_changes_that_a_run_cannot_take(workflows, started, tmp_p
     refused = run("train", "--resume", started, "optimizer.lr=1", "training.updates=1", "seed=2", code=2).stderr
     assert refused.count("cannot change on resume") == 3
     assert (
-        "training.iterations, training.max_kl, training.max_tokens, training.save_every, evaluation.every, run.display"
-        in refused
+        "training.iterations, training.max_kl, training.max_tokens, training.hacking, training.save_every, "
+        "evaluation.every, run.display" in refused
     )
     assert "is a run of quickstart, not of flow-grpo" in run("train", "flow-grpo", "--resume", started, code=2).stderr
     assert "holds no config.yaml" in run("train", "--resume", tmp_path, code=2).stderr

@@ -57,6 +57,10 @@ FURTHER: dict[str, tuple[str, ...]] = {
     ),
     "edit": ("shapes-edit", "data={path: 'shapeworld:edit-development', groups: 2, group_size: 4, micro_batch: 2}"),
     "ar-grpo": ("shapes-ar", *PICTURES[:1], *PICTURES[2:], CALLS),
+    "hacking": (
+        "quickstart", *PICTURES, CALLS, "training.hacking={window: 3, then: stop}",
+        "rewards=[{name: shapeworld_clip}, {name: shapeworld, weight: 0}]",
+    ),
     "max-kl": ("shapes-vlm", *TEXTS, "training.max_kl=10"),
     "gspo-dynamic": (
         "shapes-vlm", *TEXTS, "algorithm={name: gspo}",

@@ -107,6 +107,16 @@ def test_runs_stopped_by_kl_budget_are_finished(make_run):
     assert "10 of 12 iterations: its KL limit was exceeded" in text and "unfinished" not in text
 
 
+@pytest.mark.parametrize(("then", "flag"), [("stop", 1.0), ("warn", 1.0), ("stop", 0.0)])
+def test_runs_that_the_gauge_stopped_are_finished(make_run, then, flag):
+    run = with_config(make_run(), training={"iterations": 12, "hacking": {"window": 5, "then": then}})
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"kind": "train", "step": 10, "hacking/flagged": flag}) + "\n")
+    text = read(run)[1].text
+    stopped = "10 of 12 iterations: a measured reward fell while the trained one rose" in text
+    assert stopped == (then == "stop" and flag == 1) == ("unfinished" not in text)
+
+
 def test_runs_that_spent_their_tokens_are_finished(make_run):
     run = with_config(make_run(), training={"iterations": 12, "max_tokens": 500})
     metrics = run / "metrics.jsonl"

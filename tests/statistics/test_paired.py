@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mmrl.evaluation import EvaluationError, mean_over_seeds, paired_difference
+from mmrl.statistics.intervals import welch_interval
 
 
 @given(st.integers(2, 200), st.integers(0, 2**32 - 1))
@@ -64,3 +65,17 @@ def test_mean_over_seeds_equals_a_t_interval():
     truth = stats.t.interval(0.95, 2, loc=np.mean(values), scale=stats.sem(values))
     assert (got.low, got.high) == pytest.approx(truth) and (got.n, got.dropped) == (3, 1)
     assert mean_over_seeds([0.1]).n == 1 and math.isnan(mean_over_seeds([0.1]).low)
+
+
+@pytest.mark.parametrize("level", [0.05, 1e-4, 1e-9])
+def test_welch_intervals_are_those_of_scipy(level):
+    rng = np.random.default_rng(0)
+    before, after = rng.normal(0, 1, 7), rng.normal(0.4, 3, 12)
+    expected = stats.ttest_ind(after, before, equal_var=False).confidence_interval(1 - level)
+    assert welch_interval(before, after, level) == pytest.approx((expected.low, expected.high), rel=1e-6)
+
+
+def test_welch_intervals_without_variance_are_points():
+    assert welch_interval([1.0, 1.0], [0.5, 0.5], 0.01) == (-0.5, -0.5)
+    with pytest.raises(EvaluationError, match="two values or more of each; got 1 and 2"):
+        welch_interval([1.0], [0.5, 0.5], 0.01)

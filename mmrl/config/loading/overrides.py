@@ -17,6 +17,7 @@ _MAY_CHANGE_ON_RESUME = (
     "training.iterations",
     "training.max_kl",
     "training.max_tokens",
+    "training.hacking",
     "training.save_every",
     "evaluation.every",
     "run.display",

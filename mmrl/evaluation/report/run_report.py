@@ -121,6 +121,8 @@ def _head(record: RunRecord) -> str:
         state = f"{done} of {planned} iterations"
         if record.kl_exceeded:
             state = f"{state}: its KL limit was exceeded"
+        elif record.hacking_stopped:
+            state = f"{state}: a measured reward fell while the trained one rose"
         elif record.tokens_spent:
             state = f"{state}: its tokens are spent"
         else:

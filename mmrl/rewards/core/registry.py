@@ -103,6 +103,7 @@ BUILT_IN = {
     # videos
     "background_consistency": "mmrl.rewards.images.video_consistency:BackgroundConsistency",
     "subject_consistency": "mmrl.rewards.images.video_consistency:SubjectConsistency",
+    "appearance_style": "mmrl.rewards.images.appearance_style:AppearanceStyle",
     "temporal_flickering": "mmrl.rewards.images.video_consistency:TemporalFlickering",
     # models
     "clip_score": "mmrl.rewards.models.clip_rewards:CLIPScore",
@@ -113,8 +114,10 @@ BUILT_IN = {
     "pickscore": "mmrl.rewards.models.clip_rewards:PickScore",
     "hps_v2": "mmrl.rewards.models.clip_rewards:HPSv2",
     "hps_v21": "mmrl.rewards.models.clip_rewards:HPSv21",
+    "hps_v3": "mmrl.rewards.models.hps_v3:HPSv3",
     "aesthetic": "mmrl.rewards.models.clip_rewards:Aesthetic",
     "image_reward": "mmrl.rewards.models.image_reward:ImageReward",
+    "video_reward": "mmrl.rewards.models.video_reward:VideoReward",
     "vqa_score": "mmrl.rewards.models.vqa_score:VQAScore",
     "learned": "mmrl.rewards.learned.learned_reward:LearnedReward",
     "remote": "mmrl.rewards.service.remote_reward:RemoteReward",
@@ -126,6 +129,8 @@ BUILT_IN = {
     "judge_pairs": "mmrl.rewards.judges.judge:JudgePairs",
     "judge_checklist": "mmrl.rewards.judges.judge:JudgeChecklist",
     "judge_ranking": "mmrl.rewards.judges.judge:JudgeRanking",
+    "unified_reward": "mmrl.rewards.judges.unified_reward:UnifiedReward",
+    "unified_reward_pairs": "mmrl.rewards.judges.unified_reward:UnifiedRewardPairs",
 }
 """{name: "module:Class"} of the rewards that mmrl ships; a module is imported when a reward of it is loaded."""
 

@@ -113,9 +113,9 @@ class JudgeBase(Reward):
         """
         parts: list[MessagePart] = []
         if item.image is not None:
-            parts += [self._picture(item.image), "\n"]
+            parts += [self.picture_part(item.image), "\n"]
         for frame in spread_frames(item.video, self.max_frames) if item.video is not None else ():
-            parts += [self._picture(frame), "\n"]
+            parts += [self.picture_part(frame), "\n"]
         if item.text is not None:
             text = strip_thinking(item.text) if self.reply_only else item.text
             if not text.strip():
@@ -139,7 +139,7 @@ class JudgeBase(Reward):
         if reference is None:
             raise ScoringFailed(f"{self.name} needs references.{self.source_picture}", "missing")
         picture = reference_image(reference, self.source_picture)
-        return ["Given was this picture:\n", self._picture(picture), "\nTo be judged is this:\n"]
+        return ["Given was this picture:\n", self.picture_part(picture), "\nTo be judged is this:\n"]
 
     def prompt_texts(self, item: RewardInput) -> dict[str, str]:
         """Return the tagged texts of the prompt's slots: {slot: text}."""
@@ -201,7 +201,8 @@ class JudgeBase(Reward):
             raise ScoringFailed(f"the judge was not done within max_tokens ({self.max_tokens})", "truncated")
         return reply.text
 
-    def _picture(self, image: Any) -> ImagePart:
+    def picture_part(self, image: Any) -> ImagePart:
+        """Return an image as a part of a message, downscaled to `longest_side` and encoded as `picture_format`."""
         return ImagePart(data_url(image, self.picture_format, self.longest_side))
 
     def _warn_once(self) -> None:

@@ -46,10 +46,10 @@ class ModelReward(BatchReward):
         return tuple(found.weight_file() for found in self._files)
 
     def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
-        """Return the score of each answer, from one call; an exception in place of each invalid image's."""
+        """Return the score of each answer, from one call; an exception in place of each invalid one's."""
         import torch
 
-        opened: list[Any] = [attempt(answer_image, item.image, errors=FAULTS) for item in items]
+        opened: list[Any] = [attempt(self.answer_media, item, errors=FAULTS) for item in items]
         usable = [row for row, image in enumerate(opened) if not isinstance(image, Exception)]
         if not usable:
             return [image for image in opened if isinstance(image, Exception)]
@@ -57,6 +57,10 @@ class ModelReward(BatchReward):
             values = self.score_images([opened[row] for row in usable], [items[row] for row in usable])
         scores = dict(zip(usable, values.tolist(), strict=True))
         return [scores.get(row, image) for row, image in enumerate(opened)]
+
+    def answer_media(self, item: RewardInput) -> Any:
+        """Return what `score_images` is given of an answer: its image, as RGB."""
+        return answer_image(item.image)
 
     @abstractmethod
     def score_images(self, images: Sequence[Image.Image], items: Sequence[RewardInput]) -> Tensor:

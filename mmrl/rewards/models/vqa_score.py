@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
+from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.models.model_files import VOCABULARIES, find_file, load_component, load_pretrained, torch_dtype
 from mmrl.rewards.models.model_reward import ModelReward
+from mmrl.rewards.models.prompt_checks import check_prompt, control_tokens
 
 if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
 QUESTION = 'Does this figure show "{text}"? Please answer yes or no.'
-MAX_TEXT_LENGTH = 20_000
-"""Characters of the longest prompt. A longer one fails rather than being truncated, which would change the question."""
 
 
 class VQAScore(ModelReward):
@@ -60,8 +59,7 @@ class VQAScore(ModelReward):
             raise RewardError(f"{model}: its processor is a {kind}, which takes no text; expected images and text")
         # The answer follows the last token of every row, unless a separate decoder generates it.
         tokenizer.padding_side = "right" if network.config.is_encoder_decoder else "left"
-        added = tokenizer.added_tokens_decoder.values()
-        self._control = [token.content for token in added if token.special and token.content.strip()]
+        self._control = control_tokens(tokenizer)
         self._question, self._answer = question, _one_token(tokenizer, answer)
 
     def score_images(self, images: Sequence[Image.Image], items: Sequence[RewardInput]) -> Tensor:
@@ -75,11 +73,7 @@ class VQAScore(ModelReward):
         return probabilities
 
     def _question_of(self, prompt: str) -> str:
-        if len(prompt) > MAX_TEXT_LENGTH:
-            raise ScoringFailed(f"the prompt has {len(prompt)} characters; at most {MAX_TEXT_LENGTH} fit", "too_long")
-        if control := [token for token in self._control if token in prompt]:
-            raise ScoringFailed(f"the prompt has {control[0]}, which is a control token of the model", "control_token")
-        return self._question.replace("{text}", prompt)
+        return self._question.replace("{text}", check_prompt(prompt, self._control))
 
     def _inputs(self, images: Sequence[Image.Image], questions: Sequence[str]) -> Any:
         if self._processor.chat_template is None:

@@ -23,6 +23,7 @@ from mmrl.rewards.core.suite import Scorer
 from mmrl.rewards.core.text_scoring import TextModel
 from mmrl.statistics.distances import group_diversity
 from mmrl.training.experience import Experience, MicroBatch
+from mmrl.training.hacking_gauge import HackingGauge
 from mmrl.training.rollouts.advantage_estimator import (
     AdvantageEstimator,
     DifficultyWeighting,
@@ -78,6 +79,7 @@ class OnlineRollouts:
     horizon: tuple[int, ...] = ()  # the most turns of an episode, in equal parts of training; (): as always
     rollout_metrics: Callable[[], Mapping[str, float]] | None = None  # of the policy's engine, since the last call
     models: Mapping[str, TextModel] = field(default_factory=dict)  # of the run, for rewards that ask them
+    hacking: HackingGauge | None = None  # says when rewards learn; None: in every iteration
     _selects_rows: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -184,7 +186,7 @@ class OnlineRollouts:
         if self.turn_filter is not None:
             metrics |= self.turn_filter(collected)[1]
         metrics["zero_variance_share_trained"] = _zero_variance_share_trained(collected)
-        if self.suite.learns:
+        if self.suite.learns and (self.hacking is None or self.hacking.rewards_learn):
             metrics |= self.suite.learn([item for each in collected.scored.rollouts for item in reward_inputs(each)])
         self.prompts.learn(_outcomes(collected))
         engine = {} if self.rollout_metrics is None else self.rollout_metrics()

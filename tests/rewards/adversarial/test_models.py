@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from mmrl.rewards import Status, load
 from mmrl.rewards.models.preprocess import PromptTruncator
-from tests.rewards.models import tiny_models, tiny_vlm
+from tests.rewards.models import tiny_models, tiny_qwen_scorers, tiny_vlm
 from tests.rewards.models.tiny_models import answer, answers
 
 MODES = ["RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "YCbCr", "HSV", "I;16", "I", "F"]
@@ -37,7 +37,15 @@ def rewards(tmp_path_factory) -> dict:
             "image_reward", model=str(tiny_models.image_reward_folder(place / "image-reward")), tokenizer=tokenizer
         ),
         "vqa_score": load("vqa_score", model=str(tiny_vlm.qwen_folder(place / "qwen"))),
+        "hps_v3": hps_v3(place),
     }
+
+
+def hps_v3(place):
+    """HPSv3 on a tiny Qwen2-VL."""
+    base = str(tiny_vlm.qwen2_folder(place / "qwen2"))
+    model = str(tiny_qwen_scorers.hps_v3_file(base, place / "hps-v3"))
+    return load("hps_v3", model=model, base=base, pixels=2560, dtype="float32")
 
 
 def demonstrations(place) -> str:

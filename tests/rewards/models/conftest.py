@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rewards.models import tiny_models
+from tests.rewards.models import tiny_models, tiny_qwen_scorers, tiny_vlm
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +55,22 @@ def image_reward(folders) -> dict:
     """Arguments of ImageReward."""
     tokenizer = tiny_models.bert_tokenizer(folders / "bert")
     return {"model": str(tiny_models.image_reward_folder(folders / "image-reward")), "tokenizer": str(tokenizer)}
+
+
+@pytest.fixture(scope="session")
+def qwen2(folders) -> str:
+    return str(tiny_vlm.qwen2_folder(folders / "qwen2"))
+
+
+@pytest.fixture(scope="session")
+def hps_v3(folders, qwen2) -> dict:
+    """Arguments of HPSv3: pictures of 40 tokens."""
+    place = tiny_qwen_scorers.hps_v3_file(qwen2, folders / "hps-v3")
+    return {"model": str(place), "base": qwen2, "pixels": 40 * 8 * 8, "device": "cpu", "dtype": "float32"}
+
+
+@pytest.fixture(scope="session")
+def video_reward(folders, qwen2) -> dict:
+    """Arguments of VideoReward."""
+    place = tiny_qwen_scorers.video_reward_folder(qwen2, folders / "video-reward")
+    return {"model": str(place), "base": qwen2, "video_fps": 8.0, "device": "cpu", "dtype": "float32"}

@@ -13,6 +13,7 @@ TEMPLATE = (
     "{% if c['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}"
     "{% endfor %}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|> ASSISTANT{% endif %}"
 )
+VIDEO_PLACE = "<|vision_start|><|video_pad|><|vision_end|>"
 TOWER = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
 SPECIAL = dict(bos_token_id=2, eos_token_id=3, pad_token_id=0)
 
@@ -55,6 +56,35 @@ def qwen_folder(folder: Path) -> Path:
     pictures = Qwen2VLImageProcessor(**patches, merge_size=2, size={"shortest_edge": 256, "longest_edge": 2304})
     videos = Qwen2VLVideoProcessor(**patches, merge_size=2)
     Qwen2_5_VLProcessor(pictures, words, videos, chat_template=TEMPLATE).save_pretrained(folder)
+    return folder
+
+
+def qwen2_folder(folder: Path) -> Path:
+    """A Qwen2-VL, the base of HPSv3 and VideoReward: three-axis rotary positions, pictures and videos of any size."""
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLProcessor
+    from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+    from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
+
+    special = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+    words = tokenizer(special)
+    words.model_max_length = 4096
+    numbers = dict(zip(special, words.convert_tokens_to_ids(special), strict=True))
+    patches = dict(patch_size=4, temporal_patch_size=2)
+    rope = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
+    text = TOWER | SPECIAL | dict(vocab_size=len(words) + 9, num_key_value_heads=2, rope_parameters=rope)
+    config = Qwen2VLConfig(
+        text_config=text | dict(max_position_embeddings=4096, tie_word_embeddings=False),
+        vision_config=patches | dict(depth=2, embed_dim=32, hidden_size=32, num_heads=4, spatial_merge_size=2),
+        image_token_id=numbers["<|image_pad|>"],
+        video_token_id=numbers["<|video_pad|>"],
+        vision_start_token_id=numbers["<|vision_start|>"],
+        vision_end_token_id=numbers["<|vision_end|>"],
+    )
+    stir(Qwen2VLForConditionalGeneration(config)).save_pretrained(folder)
+    template = TEMPLATE.replace("{% else %}", "{% elif c['type'] == 'video' %}" + VIDEO_PLACE + "{% else %}", 1)
+    pictures = Qwen2VLImageProcessor(**patches, merge_size=2, size={"shortest_edge": 256, "longest_edge": 2304})
+    videos = Qwen2VLVideoProcessor(**patches, merge_size=2)
+    Qwen2VLProcessor(pictures, words, videos, chat_template=template).save_pretrained(folder)
     return folder
 
 
