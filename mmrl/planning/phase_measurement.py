@@ -127,6 +127,8 @@ def one_call(config: TrainConfig) -> TrainConfig:
             "data": config.data.model_copy(update=data),
             "training": config.training.model_copy(update=loop),
             "pretraining": None,
+            "stages": (),
+            "rounds": 1,
             "run": config.run.model_copy(update={"overlap": OverlapConfig()}),
         }
     )
@@ -146,6 +148,8 @@ def _notes(config: TrainConfig) -> Iterator[str]:
         yield "pretraining: the stage after it is measured"
     if config.stages:
         yield "stages: the last stage is measured"
+    if any(model.trained for model in config.models.values()):
+        yield "models: the optimizers of models beside the policy are not counted"
     if config.training.max_kl is not None:
         yield "training.max_kl: the measurement of the distance is not counted"
     if config.run.overlap.is_on:

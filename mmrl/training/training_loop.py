@@ -274,7 +274,11 @@ class TrainingLoop:
         self.learner.load(state.tensors, state.values)
         for name, learner in self.others.items():
             parts = {part: state.tensors.get(f"{part}.{name}", {}) for part in ("parameters", "optimizer", "average")}
-            learner.load(parts, state.values["others"][name])
+            if name not in (saved := state.values.get("others", {})):
+                raise RunError(
+                    f"the checkpoint has no model {name} that is trained (models.{name}.train): start a new run"
+                )
+            learner.load(parts, saved[name])
         self.objective.load_state_dict(state.tensors.get("objective", {}))
         if self.models is not None:
             self.models.load_state_dict(state.tensors.get("models", {}))

@@ -124,6 +124,18 @@ def test_a_call_of_one_answer_still_learns():
     assert found.work.calls == 64 and found.work.update_backwards > 0
 
 
+def test_of_several_stages_the_last_is_measured_and_models_beside_the_policy_are_named():
+    words = [
+        "models={other: {model: 'shapeworld:sums', train: lora}}",
+        "stages=[{iterations: 1, train: other}]",
+        "rounds=2",
+    ]
+    found = measure(configured("shapes-reasoning", *words, "data={path: 'shapeworld:sums-few', groups: 2}"), repeats=1)
+    assert found.phases.update > 0
+    assert {"stages: the last stage is measured", *found.notes} == set(found.notes)
+    assert any(note.startswith("models: the optimizers") for note in found.notes)
+
+
 def test_an_environment_is_played():
     """The reward `outcome` has nothing to score in a single answer, so the run would end."""
     words = (

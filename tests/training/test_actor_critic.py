@@ -116,6 +116,7 @@ def test_a_critic_learns_the_expected_reward_and_the_policy_improves(tmp_path):
         ([CRITIC], "models.critic.head: no algorithm has critic as its critic"),
         ([CRITIC, "algorithm={name: ppo, advantage: {std: batch}}"], "advantages of ppo come from its critic"),
         ([CRITIC, "algorithm.name=ppo", "data.replay={name: success}"], "data.replay: ppo learns from answers of this"),
+        ([CRITIC, "algorithm.name=ppo", "policy.dtype=float16"], "policy.dtype: ppo has two losses"),
         (["models={c: {model: x, head: value}}"], "head: value is for another model that is trained"),
         ([CRITIC, "algorithm={name: mix, terms: [{name: ppo}]}"], "terms.0: ppo has a critic, which a mix has no"),
         (

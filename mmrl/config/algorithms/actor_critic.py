@@ -40,6 +40,8 @@ class PPOConfig(PolicyGradientConfig):
         yield from super().validation_errors(config)
         if not isinstance(config.sampling, TokenSamplingConfig):
             yield f"algorithm.name: {self.name} has a critic of tokens, and this policy writes none: choose grpo"
+        if config.policy.dtype == "float16":
+            yield f"policy.dtype: {self.name} has two losses, and float16 one scale for both: take bfloat16 or float32"
         critics = [name for name, model in config.models.items() if model.head == "value"]
         if self.critic not in critics:
             known = ", ".join(critics) or "none has"
