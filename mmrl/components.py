@@ -20,6 +20,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
@@ -103,6 +104,24 @@ class Registry(Generic[C]):
                 raise self._error(f"{place} is not {article} {self.kind}: it must derive from {self._base}")
         component: C = found
         return component
+
+    def build(self, name: str, args: Mapping[str, Any], key: str) -> Any:
+        """Import a component and call it with `args`; `key` is the section in messages.
+
+        Raises:
+            ConfigError: it cannot be loaded, or does not take these arguments.
+        """
+        component: Any = self.load(name)
+        signature = inspect.signature(component)
+        try:
+            signature.bind(**args)
+        except TypeError as err:
+            known = ", ".join(str(each).replace("'", "") for each in signature.parameters.values())
+            raise self._error(f"{key}: {name}({known}): {err}") from None
+        try:
+            return component(**args)
+        except ValueError as err:
+            raise self._error(f"{key}: {name}: {err}") from err
 
 
 @cache

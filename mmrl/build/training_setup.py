@@ -28,9 +28,11 @@ from mmrl.config.data import (
     SuccessReplayConfig,
     VarianceAwarePromptsConfig,
 )
+from mmrl.config.growing import GrowingPromptsConfig
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.validation import validation_errors
+from mmrl.data.growing_prompts import GrowingSampler
 from mmrl.data.prompts import PromptSampler, PromptSource, VarianceAwareSampler
 from mmrl.data.sample import Sample
 from mmrl.data.staged_prompts import StagedSampler
@@ -220,6 +222,8 @@ class TrainingSetup:
     objective: Objective
     ahead: LaggedRollouts | StreamedRollouts | None = None
     """The source, or the one behind it, if a thread samples."""
+    growing: tuple[GrowingSampler, ...] = ()
+    """The sources of prompts that add samples, stage by stage."""
 
 
 def build_training_setup(
@@ -235,7 +239,8 @@ def build_training_setup(
     main = _stage(config, config.algorithm, policy, samples, rewards, models)
     if config.pretraining is None and not config.stages:
         return main
-    stages = []
+    stages: list[Stage] = []
+    growing: list[GrowingSampler] = []
     if config.pretraining is not None:
         warm = _stage(config, config.pretraining.algorithm, policy, pretraining_samples, None)
         stages.append(Stage(warm.source, warm.objective, config.pretraining.iterations))
@@ -244,8 +249,9 @@ def build_training_setup(
         staged = staged.model_copy(update={"seed": fold_in(config.seed, number + 1)})
         built = _stage(staged, staged.algorithm, policy, samples, scored_by, models)
         stages.append(Stage(built.source, built.objective, chosen.iterations))
+        growing += built.growing
     source = StagedSource([*stages, Stage(main.source, main.objective)])
-    return TrainingSetup(source, StagedObjective(source))
+    return TrainingSetup(source, StagedObjective(source), growing=(*growing, *main.growing))
 
 
 def _stage(
@@ -262,6 +268,7 @@ def _stage(
     offline = 0 if config.pretraining is None else config.pretraining.iterations
     online_iterations = config.training.iterations - offline if algorithm.experience == "rollouts" else None
     prompts = build_prompts(data, samples, seed, online_iterations)
+    growing = (prompts,) if isinstance(prompts, GrowingSampler) else ()
     if algorithm.experience == "rollouts":
         if rewards is None:
             raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
@@ -302,7 +309,7 @@ def _stage(
         iterations = config.training.iterations
         if overlap.stream:
             streamed = StreamedRollouts(online, sampler, schedule, iterations, cancellation, correction)
-            return TrainingSetup(streamed, objective, streamed)
+            return TrainingSetup(streamed, objective, streamed, growing)
         lagged = None
         if overlap.lag:
             source = lagged = LaggedRollouts(source, sampler, schedule, iterations, cancellation)
@@ -310,7 +317,7 @@ def _stage(
             source = CorrectedRollouts(source, correction)
         if isinstance(algorithm, MixConfig) and (others := _imitated(config, algorithm, policy, samples)):
             source = MixedSource(source, others)
-        return TrainingSetup(source, objective, lagged)
+        return TrainingSetup(source, objective, lagged, growing)
     return TrainingSetup(_offline_source(config, algorithm.experience, policy, samples, prompts), objective)
 
 
@@ -368,6 +375,9 @@ def build_prompts(
     chosen = data.prompts
     if isinstance(chosen, StagedPromptsConfig) and iterations is not None:
         return StagedSampler(samples, data.groups, seed, iterations, chosen.shares)
+    if isinstance(chosen, GrowingPromptsConfig) and iterations is not None:
+        settings = chosen.model_dump(exclude={"name", "proposer"})
+        return GrowingSampler(samples, data.groups, seed, chosen.proposer.proposer(), **settings)
     if isinstance(chosen, VarianceAwarePromptsConfig):
         return VarianceAwareSampler(samples, data.groups, seed, **chosen.model_dump(exclude={"name"}))
     return PromptSampler(samples, data.groups, seed)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, Tag, model_validator
 
+from mmrl.config.growing import GrowingPromptsConfig
 from mmrl.config.section import Section, tag_of
 from mmrl.config.starts import StartsConfig
 
@@ -146,7 +147,8 @@ class TurnFilterConfig(Section):
 PromptsConfig = Annotated[
     Annotated[ShuffledPromptsConfig, Tag("shuffled")]
     | Annotated[VarianceAwarePromptsConfig, Tag("variance_aware")]
-    | Annotated[StagedPromptsConfig, Tag("staged")],
+    | Annotated[StagedPromptsConfig, Tag("staged")]
+    | Annotated[GrowingPromptsConfig, Tag("growing")],
     Discriminator(tag_of("name", "shuffled")),
 ]
 GroupSamplingConfig = Annotated[

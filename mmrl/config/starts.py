@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -43,17 +42,7 @@ class StartsConfig(Section):
         Raises:
             ConfigError: it cannot be imported, or does not take these arguments.
         """
-        component = STARTS.load(self.name)
-        signature = inspect.signature(component)
-        try:
-            signature.bind(**self.args)
-        except TypeError as err:
-            known = ", ".join(str(each).replace("'", "") for each in signature.parameters.values())
-            raise ConfigError(f"data.starts: {self.name}({known}): {err}") from None
-        try:
-            return component(**self.args)
-        except ValueError as err:
-            raise ConfigError(f"data.starts: {self.name}: {err}") from err
+        return STARTS.build(self.name, self.args, "data.starts")
 
     def errors(self, group_sampling: str) -> Iterator[str]:
         """Yield one message for each setting that cannot work."""

@@ -22,6 +22,7 @@ from mmrl.config.data import (
     SuccessReplayConfig,
 )
 from mmrl.config.denoising_validation import denoising_errors
+from mmrl.config.growing import GrowingPromptsConfig
 from mmrl.config.named_models import model_errors
 from mmrl.config.overlap_validation import overlap_errors
 from mmrl.config.policy import PolicyConfig, VLMConfig
@@ -245,6 +246,8 @@ def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None
                 "policies that write texts can: leave it out"
             )
         yield from data.starts.errors(data.group_sampling.name)
+    if isinstance(data.prompts, GrowingPromptsConfig):
+        yield from data.prompts.errors()
     yield from _group_sampling_errors(config)
     if algorithm.experience == "rollouts":
         return

@@ -37,6 +37,7 @@ from mmrl.evaluation.run_reader import GREEDY, HELDOUT
 from mmrl.export.run_readme import write_run_readme
 from mmrl.policy import Policy
 from mmrl.rewards.core.routing import SharedLoader
+from mmrl.training.run.added_prompts import AddedPromptsTracker
 from mmrl.training.run.display import build_display
 from mmrl.training.run.run_folder import (
     CONFIG,
@@ -221,6 +222,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             else:
                 replace_text(run / CONFIG, dump_config(config), durable=True)
         processes.barrier()  # other processes read the folder
+        added = [AddedPromptsTracker(run, setup.growing)] if setup.growing else []
         recipe = config.model_dump(mode="json")
         display = build_display(config.run.display if processes.is_main() else "quiet")
         for line in (str(policy.attention), *servers):
@@ -235,7 +237,9 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             config=config.training,
             seed=config.seed,
             run=run,
-            trackers=build_trackers(run, config.run.trackers, config.name, recipe) if processes.is_main() else [],
+            trackers=(
+                [*build_trackers(run, config.run.trackers, config.name, recipe), *added] if processes.is_main() else []
+            ),
             display=display,
             evaluate=evaluator,
             evaluate_every=config.evaluation.every,
