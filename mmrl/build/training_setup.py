@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -81,9 +81,10 @@ def build_objective(
     sampling: AnySamplingConfig,
     rewards: Rewards | None = None,  # for algorithms that follow their gradient
     models: NamedModels | None = None,
+    updates: int | None = None,  # of the whole run, for weights that change with them
 ) -> Objective:
     """Return the objective that a configuration names."""
-    inputs = ObjectiveInputs(policy, sampling, rewards, models or {})
+    inputs = ObjectiveInputs(policy, sampling, rewards, models or {}, updates)
     return objective_class(algorithm, policy.capabilities).build(algorithm, inputs)
 
 
@@ -234,9 +235,10 @@ def build_training_setup(
     rewards: Rewards | None,  # None: nothing is sampled, so nothing is scored
     stage_rewards: Sequence[Rewards | None] = (),  # of each of `config.stages`
     models: NamedModels | None = None,  # that objectives and rewards may ask
+    term_samples: Mapping[int, Sequence[Sample]] | None = None,  # of terms of a mix with a `path`, by their number
 ) -> TrainingSetup:
     """Build one stage, or all stages with the main one last. Prompts are drawn in another order in each stage."""
-    main = _stage(config, config.algorithm, policy, samples, rewards, models)
+    main = _stage(config, config.algorithm, policy, samples, rewards, models, term_samples)
     if config.pretraining is None and not config.stages:
         return main
     stages: list[Stage] = []
@@ -247,7 +249,8 @@ def build_training_setup(
     for number, (chosen, scored_by) in enumerate(zip(config.stages, stage_rewards, strict=True)):
         staged = config.staged(chosen)
         staged = staged.model_copy(update={"seed": fold_in(config.seed, number + 1)})
-        built = _stage(staged, staged.algorithm, policy, samples, scored_by, models)
+        own = term_samples if staged.algorithm == config.algorithm else None
+        built = _stage(staged, staged.algorithm, policy, samples, scored_by, models, own)
         stages.append(Stage(built.source, built.objective, chosen.iterations))
         growing += built.growing
     source = StagedSource([*stages, Stage(main.source, main.objective)])
@@ -261,8 +264,10 @@ def _stage(
     samples: Sequence[Sample],
     rewards: Rewards | None,
     models: NamedModels | None = None,
+    term_samples: Mapping[int, Sequence[Sample]] | None = None,
 ) -> TrainingSetup:
-    objective = build_objective(algorithm, policy, config.sampling, rewards, models)
+    updates = config.training.iterations * config.training.epochs * config.training.updates
+    objective = build_objective(algorithm, policy, config.sampling, rewards, models, updates)
     objective = with_learned_weights(objective, algorithm, policy)
     data, seed = config.data, config.seed
     offline = 0 if config.pretraining is None else config.pretraining.iterations
@@ -315,7 +320,9 @@ def _stage(
             source = lagged = LaggedRollouts(source, sampler, schedule, iterations, cancellation)
         if correction is not None:
             source = CorrectedRollouts(source, correction)
-        if isinstance(algorithm, MixConfig) and (others := _imitated(config, algorithm, policy, samples)):
+        if isinstance(algorithm, MixConfig) and (
+            others := _imitated(config, algorithm, policy, samples, term_samples or {})
+        ):
             source = MixedSource(source, others)
         return TrainingSetup(source, objective, lagged, growing)
     return TrainingSetup(_offline_source(config, algorithm.experience, policy, samples, prompts), objective)
@@ -334,12 +341,25 @@ def _offline_source(
     return Demonstrations(policy, prompts, micro_batch, config.seed)
 
 
+def samples_of_terms(
+    algorithm: AlgorithmConfig, read: Callable[[str], Sequence[Sample]]
+) -> dict[int, Sequence[Sample]]:
+    """Return the samples of the terms of a mix with a data set beside the run's, by their numbers."""
+    terms = algorithm.terms if isinstance(algorithm, MixConfig) else ()
+    paths = {number: getattr(term, "path", None) for number, term in enumerate(terms)}
+    return {number: read(path) for number, path in paths.items() if path is not None}
+
+
 def _imitated(
-    config: TrainConfig, algorithm: MixConfig, policy: Any, samples: Sequence[Sample]
+    config: TrainConfig,
+    algorithm: MixConfig,
+    policy: Any,
+    samples: Sequence[Sample],
+    term_samples: Mapping[int, Sequence[Sample]],
 ) -> dict[int, tuple[str, ExperienceSource]]:
     """Return the sources of the terms that learn from demonstrations, by their numbers, with their names in metrics.
 
-    Each draws prompts in another order, from the samples that have a demonstration.
+    Each draws prompts in another order, from the samples that have a demonstration: the term's, or else the run's.
 
     Raises:
         DataError: no sample has a demonstration.
@@ -347,7 +367,7 @@ def _imitated(
     found: dict[int, tuple[str, ExperienceSource]] = {}
     for number, (term, label) in enumerate(zip(algorithm.terms, algorithm.labels(), strict=True)):
         if term.experience != "rollouts":
-            taught = [sample for sample in samples if demonstrations_of(sample)]
+            taught = [sample for sample in term_samples.get(number, samples) if demonstrations_of(sample)]
             if not taught:
                 raise DataError(f"algorithm.terms.{number}: none of the samples has a 'demonstration' for {term.name}")
             prompts = PromptSampler(taught, config.data.groups, fold_in(config.seed, TERM_STREAM, number))

@@ -91,6 +91,10 @@ def _weight_errors(config: TrainConfig) -> Iterator[str]:
     """Yield a message for an algorithm with a weight that is no term of a mix."""
     if config.algorithm.weight != 1.0:
         yield f"algorithm.weight: {config.algorithm.name} is alone, and its weight has no effect: leave it out, or mix"
+    if config.algorithm.weight_end is not None:
+        yield f"algorithm.weight_end: {config.algorithm.name} is alone, and its weight has no effect: leave it out"
+    if getattr(config.algorithm, "path", None) is not None:
+        yield f"algorithm.path: {config.algorithm.name} alone learns from data.path: name the data set there"
     if config.pretraining is not None and config.pretraining.algorithm.weight != 1.0:
         yield "pretraining.algorithm.weight: it is alone, so its weight has no effect: leave it out"
 

@@ -16,7 +16,7 @@ from mmrl.build.datasets import load_samples
 from mmrl.build.load_models import build_models, check_reward_models
 from mmrl.build.policies import build_policy, check_servers, prepare_samples, use_servers, without_exploration
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
-from mmrl.build.training_setup import build_training_setup, check, check_processes
+from mmrl.build.training_setup import build_training_setup, check, check_processes, samples_of_terms
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config
 from mmrl.config.loading.overrides import check_same_recipe
@@ -210,7 +210,12 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         pretraining_samples = samples
         if config.pretraining and config.pretraining.path:
             pretraining_samples = _prepare(policy, config, load_samples(config.pretraining.path, config.media))
-        setup = build_training_setup(config, policy, samples, pretraining_samples, rewards, stage_rewards, models)
+        term_samples = samples_of_terms(
+            config.algorithm, lambda path: _prepare(policy, config, load_samples(path, config.media))
+        )
+        setup = build_training_setup(
+            config, policy, samples, pretraining_samples, rewards, stage_rewards, models, term_samples
+        )
         evaluator = None
         if config.data.validation:
             evaluator = _evaluator(config, policy, load_reward, run, models)

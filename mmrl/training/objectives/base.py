@@ -80,6 +80,8 @@ class ObjectiveInputs:
     """The rewards of a run that learns from scored rollouts, else None."""
     models: Mapping[str, Any] = field(default_factory=dict)
     """The models of the run by name (`mmrl.training.run_models.NamedModel`), `policy` among them."""
+    updates: int | None = None
+    """The updates of the whole run; None: unknown, and weights stay at their first value."""
 
 
 class Objective(ABC):
