@@ -57,6 +57,17 @@ def test_a_text_becomes_a_turn_of_a_conversation():
     assert [turn["role"] for turn in twice.messages] == ["user", "assistant", "user", "assistant", "user"]
 
 
+def test_of_several_attempts_the_last_may_be_left():
+    sample, proposer = Sample("a", prompt="3+4=", answer=7), AttemptStarts(message="Again.", keep="last")
+    (once,) = proposals(proposer, sample, 1, "8")
+    (twice,) = proposals(proposer, once, 1, "9", depth=1)
+    assert [turn["content"] for turn in once.messages] == ["3+4=", "8", "Again."]
+    assert [turn["content"] for turn in twice.messages] == ["3+4=", "9", "Again."]
+    talk = Sample("b", messages=({"role": "user", "content": "x"},) * 3)
+    (found,) = proposals(proposer, talk, 1, "8")
+    assert len(found.messages) == 5  # a conversation of the data set is left whole
+
+
 def test_a_picture_takes_the_place_of_the_condition_without_loss():
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 7, 3), dtype=np.uint8))
     sample = Sample("a", prompt="make it blue", conditions={"image": "a.png", "strength": 0.5}, answer={"x": 1})
@@ -81,6 +92,8 @@ def test_mistakes_are_errors():
         proposals(AttemptStarts(), Sample("a", prompt="x"), 1, Image.new("RGB", (2, 2)))
     with pytest.raises(ValueError, match="max_depth is 0"):
         AttemptStarts(max_depth=0)
+    with pytest.raises(ValueError, match="keep is 'first'"):
+        AttemptStarts(keep="first")
     with pytest.raises(ValueError, match="two words or more"):
         WordSwaps([["red"]])
     with pytest.raises(ValueError, match="joined is 2"):
