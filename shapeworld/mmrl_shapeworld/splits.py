@@ -42,8 +42,8 @@ SEEN_KINDS = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 SPLITS = {"train": (11, 4096), "development": (12, 768), "validation": (14, 768), "heldout": (13, 384)}
 """Seed and size of each split. Settings are chosen on `development`; `validation` and `heldout` are for results."""
 
-ONE_CLAUSE = "one-clause"
-"""The split of all captions of training that name things of one kind, each once."""
+ONE_THING = "one-thing"
+"""The split of all captions of training that name a single thing, each once."""
 
 _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     ((*button_splits.NAMES, *button_splits.SHORT), button_splits.samples),
@@ -74,11 +74,11 @@ def captions(split: str) -> list[Caption]:
     Raises:
         KeyError: there is no such split.
     """
-    if split == ONE_CLAUSE:
-        return [caption for caption in dict.fromkeys(captions("train")) if len(caption.clauses) == 1]
+    if split == ONE_THING:
+        return [caption for caption in dict.fromkeys(captions("train")) if caption.total == 1]
     if split not in SPLITS:
         others = (question_splits.NAMES, world_splits.split_names(), *(names for names, _ in _FAMILIES))
-        known = ", ".join([*SPLITS, ONE_CLAUSE, *(name for names in others for name in names)])
+        known = ", ".join([*SPLITS, ONE_THING, *(name for names in others for name in names)])
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {known}")
     return list(_drawn(split))
 
