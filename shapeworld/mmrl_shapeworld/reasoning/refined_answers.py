@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -46,24 +47,27 @@ def refined_answers(
         train_on: keys of the recipe `shapes-reasoning` by dotted name; None: the policy is not trained.
 
     Returns:
-        The mean over calculations: `right-1` to `right-DEPTH`, the share of right answers after that number of them;
-        `last`, that after all; `past`, that after all less that after `trained_depth`; `gain`, that after all less the
-        first.
+        For each calculation `right-1` to `right-DEPTH`: 1 if that answer is right, else 0; `last`, the same of the last
+        answer; `past`, that less the one after `trained_depth` answers; `gain`, that less the first.
     """
-    if train_on is None:
-        return measured(reasoner(None), on, prompts, depth, trained_depth)
+    policy = reasoner(None) if train_on is None else trained(seed, json.dumps(dict(train_on), sort_keys=True))
+    return measured(policy, on, prompts, depth, trained_depth)
+
+
+@lru_cache(maxsize=1)  # arms that differ in how they are measured share it
+def trained(seed: int, keys: str) -> VLMPolicy:
+    """Return the policy that a run with these keys, as JSON, has trained."""
     with TemporaryDirectory() as folder:
-        keys = {
+        own = {
             "seed": seed,
             "policy.model": MODEL,
             "run.dir": f"{folder}/run",
             "run.display": "quiet",
             "data.validation": None,
             "evaluation": {},
-            **train_on,
         }
-        run = train(load_config(RECIPE, [f"{key}={json.dumps(value)}" for key, value in keys.items()]))
-        return measured(reasoner(run), on, prompts, depth, trained_depth)
+        settings = own | json.loads(keys)
+        return reasoner(train(load_config(RECIPE, [f"{key}={json.dumps(value)}" for key, value in settings.items()])))
 
 
 def reasoner(run: Path | None) -> VLMPolicy:
@@ -78,19 +82,23 @@ def reasoner(run: Path | None) -> VLMPolicy:
 def measured(policy: VLMPolicy, on: str, prompts: int, depth: int, trained_depth: int) -> dict[str, list[float]]:
     """Return the measures of `refined_answers` for a policy; the noise of a step is always the same."""
     samples: Sequence[Sample] = calculation_splits.samples(on)[:prompts]
-    right: list[float] = []
+    right: list[list[float]] = []
     with_answers = AttemptStarts(message=WAIT, keep="last")
     suite = RewardSuite([(load("numeric"), 1.0)])
     for step in range(depth):
         found = evaluate(policy, samples, suite, draws=1, batch=prompts, seed=1000 * (step + 1))
-        right.append(float(np.nanmean(found.values["numeric"])))
+        right.append(found.values["numeric"].astype(float).tolist())
         samples = [
             cast(Sample, with_answers.propose(Parent(sample, 1.0, str(answer), step), np.random.default_rng()))
             for sample, answer in zip(samples, found.answers, strict=True)
         ]
     suite.close()
-    return {f"right-{step}": [value] for step, value in enumerate(right, start=1)} | {
-        "last": [right[-1]],
-        "past": [right[-1] - right[trained_depth - 1]],
-        "gain": [right[-1] - right[0]],
+
+    def over(place: int) -> list[float]:
+        return [last - before for last, before in zip(right[-1], right[place], strict=True)]
+
+    return {f"right-{step}": values for step, values in enumerate(right, start=1)} | {
+        "last": right[-1],
+        "past": over(min(trained_depth, depth) - 1),
+        "gain": over(0),
     }
