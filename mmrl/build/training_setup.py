@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -30,12 +30,14 @@ from mmrl.config.data import (
     StagedPromptsConfig,
     SuccessReplayConfig,
     VarianceAwarePromptsConfig,
-    WrittenPromptsConfig,
 )
+from mmrl.config.growing import GrowingPromptsConfig
 from mmrl.config.named_models import untrained_errors
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.validation import validation_errors
+from mmrl.config.written_prompts import WrittenPromptsConfig
+from mmrl.data.growing_prompts import GrowingSampler
 from mmrl.data.hardest_prompts import HardestSampler
 from mmrl.data.prompts import PromptSampler, PromptSource, VarianceAwareSampler
 from mmrl.data.sample import Sample
@@ -88,9 +90,11 @@ def build_objective(
     sampling: AnySamplingConfig,
     rewards: Rewards | None = None,  # for algorithms that follow their gradient
     models: NamedModels | None = None,
+    updates: int | None = None,  # of the whole run, for weights that change with them
 ) -> Objective:
     """Return the objective that a configuration names."""
-    inputs = ObjectiveInputs(policy, sampling, rewards, models or {}, {} if models is None else models.critics)
+    critics = {} if models is None else models.critics
+    inputs = ObjectiveInputs(policy, sampling, rewards, models or {}, critics, updates)
     return objective_class(algorithm, policy.capabilities).build(algorithm, inputs)
 
 
@@ -241,6 +245,8 @@ class TrainingSetup:
     objective: Objective
     ahead: LaggedRollouts | StreamedRollouts | None = None
     """The source, or the one behind it, if a thread samples."""
+    growing: tuple[GrowingSampler, ...] = ()
+    """The sources of prompts that add samples, stage by stage."""
 
 
 def build_training_setup(
@@ -252,13 +258,15 @@ def build_training_setup(
     stage_inputs: Sequence[StageInputs] = (),  # of each of `config.stages`
     models: NamedModels | None = None,  # that objectives and rewards may ask
     hacking: HackingGauge | None = None,  # says when rewards learn
+    term_samples: Mapping[int, Sequence[Sample]] | None = None,  # of terms of a mix with a `path`, by their number
 ) -> TrainingSetup:
     """Build one stage, or all stages with the main one last. Prompts are drawn in another order in each stage."""
     online = config.training.iterations - config.earlier_iterations
-    main = _stage(config, config.algorithm, policy, samples, rewards, models, online, hacking)
+    main = _stage(config, config.algorithm, policy, samples, rewards, models, online, hacking, term_samples)
     if config.pretraining is None and not config.stages:
         return main
     stages: list[Stage] = []
+    growing: list[GrowingSampler] = []
     if config.pretraining is not None:
         warm = _stage(config, config.pretraining.algorithm, policy, pretraining_samples, None)
         stages.append(Stage(warm.source, warm.objective, config.pretraining.iterations))
@@ -268,13 +276,17 @@ def build_training_setup(
         staged = staged.model_copy(update={"seed": fold_in(config.seed, number + 1)})
         learner = policy if models is None else models[chosen.train].policy
         iterations = chosen.iterations * config.turns(chosen)
-        built = _stage(staged, staged.algorithm, learner, inputs.samples, inputs.rewards, models, iterations, hacking)
+        own = term_samples if staged.algorithm == config.algorithm else None
+        built = _stage(
+            staged, staged.algorithm, learner, inputs.samples, inputs.rewards, models, iterations, hacking, own
+        )
         built_stages.append(Stage(built.source, built.objective, chosen.iterations, chosen.train))
+        growing += built.growing
     for number in range(config.rounds):
         turns = zip(config.stages, built_stages, strict=True)
         stages += [stage for chosen, stage in turns if not (chosen.once and number)]
     source = StagedSource([*stages, Stage(main.source, main.objective)])
-    return TrainingSetup(source, StagedObjective(source))
+    return TrainingSetup(source, StagedObjective(source), growing=(*growing, *main.growing))
 
 
 def _stage(
@@ -286,11 +298,14 @@ def _stage(
     models: NamedModels | None = None,
     iterations: int | None = None,  # in which it samples; None: it learns offline
     hacking: HackingGauge | None = None,
+    term_samples: Mapping[int, Sequence[Sample]] | None = None,
 ) -> TrainingSetup:
-    objective = build_objective(algorithm, policy, config.sampling, rewards, models)
+    updates = config.training.iterations * config.training.epochs * config.training.updates
+    objective = build_objective(algorithm, policy, config.sampling, rewards, models, updates)
     objective = with_learned_weights(objective, algorithm, policy)
     data, seed = config.data, config.seed
     prompts = build_prompts(data, samples, seed, iterations if algorithm.experience == "rollouts" else None, models)
+    growing = (prompts,) if isinstance(prompts, GrowingSampler) else ()
     if algorithm.experience == "rollouts":
         if rewards is None:
             raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
@@ -332,7 +347,7 @@ def _stage(
         last = config.training.iterations
         if overlap.stream:
             streamed = StreamedRollouts(online, sampler, schedule, last, cancellation, correction)
-            return TrainingSetup(streamed, objective, streamed)
+            return TrainingSetup(streamed, objective, streamed, growing)
         lagged = None
         if overlap.lag:
             source = lagged = LaggedRollouts(source, sampler, schedule, last, cancellation)
@@ -340,9 +355,11 @@ def _stage(
             source = CorrectedRollouts(source, correction)
         if isinstance(algorithm, PPOConfig) and models is not None:
             source = CriticAdvantages(source, models.critics[algorithm.critic], algorithm)
-        if isinstance(algorithm, MixConfig) and (others := _imitated(config, algorithm, policy, samples)):
+        if isinstance(algorithm, MixConfig) and (
+            others := _imitated(config, algorithm, policy, samples, term_samples or {})
+        ):
             source = MixedSource(source, others)
-        return TrainingSetup(source, objective, lagged)
+        return TrainingSetup(source, objective, lagged, growing)
     return TrainingSetup(_offline_source(config, algorithm.experience, policy, samples, prompts), objective)
 
 
@@ -359,12 +376,25 @@ def _offline_source(
     return Demonstrations(policy, prompts, micro_batch, config.seed)
 
 
+def samples_of_terms(
+    algorithm: AlgorithmConfig, read: Callable[[str], Sequence[Sample]]
+) -> dict[int, Sequence[Sample]]:
+    """Return the samples of the terms of a mix with a data set beside the run's, by their numbers."""
+    terms = algorithm.terms if isinstance(algorithm, MixConfig) else ()
+    paths = {number: getattr(term, "path", None) for number, term in enumerate(terms)}
+    return {number: read(path) for number, path in paths.items() if path is not None}
+
+
 def _imitated(
-    config: TrainConfig, algorithm: MixConfig, policy: Any, samples: Sequence[Sample]
+    config: TrainConfig,
+    algorithm: MixConfig,
+    policy: Any,
+    samples: Sequence[Sample],
+    term_samples: Mapping[int, Sequence[Sample]],
 ) -> dict[int, tuple[str, ExperienceSource]]:
     """Return the sources of the terms that learn from demonstrations, by their numbers, with their names in metrics.
 
-    Each draws prompts in another order, from the samples that have a demonstration.
+    Each draws prompts in another order, from the samples that have a demonstration: the term's, or else the run's.
 
     Raises:
         DataError: no sample has a demonstration.
@@ -372,7 +402,7 @@ def _imitated(
     found: dict[int, tuple[str, ExperienceSource]] = {}
     for number, (term, label) in enumerate(zip(algorithm.terms, algorithm.labels(), strict=True)):
         if term.experience != "rollouts":
-            taught = [sample for sample in samples if demonstrations_of(sample)]
+            taught = [sample for sample in term_samples.get(number, samples) if demonstrations_of(sample)]
             if not taught:
                 raise DataError(f"algorithm.terms.{number}: none of the samples has a 'demonstration' for {term.name}")
             prompts = PromptSampler(taught, config.data.groups, fold_in(config.seed, TERM_STREAM, number))
@@ -412,6 +442,9 @@ def build_prompts(
         return StagedSampler(samples, data.groups, seed, iterations, chosen.shares)
     if isinstance(chosen, HardestPromptsConfig):
         return HardestSampler(samples, data.groups, seed, keep=chosen.keep)
+    if isinstance(chosen, GrowingPromptsConfig) and iterations is not None:
+        settings = chosen.model_dump(exclude={"name", "proposer"})
+        return GrowingSampler(samples, data.groups, seed, chosen.proposer.proposer(), **settings)
     if isinstance(chosen, VarianceAwarePromptsConfig):
         return VarianceAwareSampler(samples, data.groups, seed, **chosen.model_dump(exclude={"name"}))
     return PromptSampler(samples, data.groups, seed)

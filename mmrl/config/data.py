@@ -6,18 +6,15 @@ docs/samplers.md.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, Tag, model_validator
 
-from mmrl.components import Registry
-from mmrl.config.section import Section, registered, tag_of
+from mmrl.config.growing import GrowingPromptsConfig
+from mmrl.config.section import Section, tag_of
 from mmrl.config.starts import StartsConfig
+from mmrl.config.written_prompts import WrittenPromptsConfig
 
-QUESTION_READERS: Registry[Any] = Registry(
-    "mmrl.question_readers", "question reader", {}, base="mmrl.data.written_prompts:QuestionReader"
-)
-"""The readers of written questions by name; packages add theirs in the entry-point group `mmrl.question_readers`."""
 Share = Annotated[float, Field(ge=0, le=1)]
 Curve = Literal["easy", "medium", "hard", "parabola", "easy_only", "medium_only", "hard_only"]
 
@@ -54,35 +51,6 @@ class HardestPromptsConfig(Section):
     name: Literal["hardest"] = "hardest"
     keep: Annotated[float, Field(gt=0, le=1)] = 0.5
     """The share of prompts that the next pass has, by the mean total reward of their answers."""
-
-
-class ReaderConfig(Section):
-    """A reader of written questions by name, with its settings."""
-
-    name: Annotated[str, registered(QUESTION_READERS)]
-    """An installed reader, or `path/to/file.py:Class` for one of your own."""
-    args: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the reader's constructor."""
-
-    def reader(self) -> Any:
-        """Return the reader, a `mmrl.data.written_prompts.QuestionReader`.
-
-        Raises:
-            ConfigError: it cannot be imported, or does not take these arguments.
-        """
-        return QUESTION_READERS.build(self.name, self.args, "data.prompts.reader")
-
-
-class WrittenPromptsConfig(Section):
-    """Questions that a model of the run writes anew in each iteration (PasoDoble, arXiv:2511.11881)."""
-
-    name: Literal["written"] = "written"
-    by: str
-    """The model that writes, by its name in `models`."""
-    reader: ReaderConfig
-    """The reader that makes a sample of a text, with its answer, or refuses it."""
-    tries: PositiveInt = 2
-    """The texts that are written for each sample; where none is a question, one of the data set is taken."""
 
 
 class FixedGroupSamplingConfig(Section):
@@ -190,6 +158,7 @@ PromptsConfig = Annotated[
     | Annotated[VarianceAwarePromptsConfig, Tag("variance_aware")]
     | Annotated[StagedPromptsConfig, Tag("staged")]
     | Annotated[HardestPromptsConfig, Tag("hardest")]
+    | Annotated[GrowingPromptsConfig, Tag("growing")]
     | Annotated[WrittenPromptsConfig, Tag("written")],
     Discriminator(tag_of("name", "shuffled")),
 ]

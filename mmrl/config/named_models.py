@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from mmrl.config.data import WrittenPromptsConfig
 from mmrl.config.section import Section
 from mmrl.config.training import OptimizerConfig
+from mmrl.config.written_prompts import WrittenPromptsConfig
 from mmrl.errors import ConfigError
 
 if TYPE_CHECKING:

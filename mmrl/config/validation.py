@@ -22,6 +22,7 @@ from mmrl.config.data import (
     SuccessReplayConfig,
 )
 from mmrl.config.denoising_validation import denoising_errors
+from mmrl.config.growing import GrowingPromptsConfig
 from mmrl.config.named_models import POLICY, model_errors, written_prompt_errors
 from mmrl.config.overlap_validation import overlap_errors
 from mmrl.config.policy import PolicyConfig, VLMConfig
@@ -91,6 +92,10 @@ def _weight_errors(config: TrainConfig) -> Iterator[str]:
     """Yield a message for an algorithm with a weight that is no term of a mix."""
     if config.algorithm.weight != 1.0:
         yield f"algorithm.weight: {config.algorithm.name} is alone, and its weight has no effect: leave it out, or mix"
+    if config.algorithm.weight_end is not None:
+        yield f"algorithm.weight_end: {config.algorithm.name} is alone, and its weight has no effect: leave it out"
+    if getattr(config.algorithm, "path", None) is not None:
+        yield f"algorithm.path: {config.algorithm.name} alone learns from data.path: name the data set there"
     if config.pretraining is not None and config.pretraining.algorithm.weight != 1.0:
         yield "pretraining.algorithm.weight: it is alone, so its weight has no effect: leave it out"
 
@@ -249,6 +254,8 @@ def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None
                 "policies that write texts can: leave it out"
             )
         yield from data.starts.errors(data.group_sampling.name)
+    if isinstance(data.prompts, GrowingPromptsConfig):
+        yield from data.prompts.errors()
     yield from _group_sampling_errors(config)
     if algorithm.experience == "rollouts":
         return

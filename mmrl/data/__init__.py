@@ -3,6 +3,7 @@
 sample          `Sample`: one line of a data set
 jsonl, sources  JSON Lines; Parquet and data sets of Hugging Face
 prompts         `PromptSampler`: shuffled epochs of prompts; `VarianceAwareSampler`: prompts sampled by score
+growing_prompts `GrowingSampler`: prompts that a proposer (`proposers`) adds while a run trains
 media           images and videos of samples
 """
 

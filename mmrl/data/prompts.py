@@ -26,6 +26,7 @@ class Outcome:
     sample: Sample
     totals: Sequence[float]  # of the answers that could be scored
     answers: Sequence[Sequence[Any]]  # the tokens or words of each answer; empty for images and videos
+    answer: Any = None  # the answer that `wanted_answers` names, a text, an image or the frames of a video
 
 
 class PromptSource(Protocol):
@@ -43,6 +44,10 @@ class PromptSource(Protocol):
         Raises:
             DataError: there is no such sample.
         """
+
+    def wanted_answers(self, outcomes: Sequence[Outcome]) -> Sequence[int | None]:
+        """Return the place among `totals` of the answer of each outcome that `learn` reads whole; by default none."""
+        return [None] * len(outcomes)
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
         """Read the outcomes of an iteration's prompts; by default they have no effect."""
@@ -126,6 +131,10 @@ class PromptSampler(PromptSource):
         if id not in self._by_id:
             raise DataError(f"the data set has no sample {id!r}: resume with the same samples")
         return self._by_id[id]
+
+    def has(self, id: str) -> bool:
+        """Return whether the data set has a sample with this id."""
+        return id in self._by_id
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that decides which batches follow, fit for JSON."""

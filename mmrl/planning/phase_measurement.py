@@ -25,11 +25,12 @@ from mmrl.build.datasets import load_samples
 from mmrl.build.load_models import build_models
 from mmrl.build.policies import build_policy, prepare_samples
 from mmrl.build.reward_suites import build_rewards, replace_named_rewards
-from mmrl.build.training_setup import build_training_setup
+from mmrl.build.training_setup import build_training_setup, samples_of_terms
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.data import FixedGroupSamplingConfig
 from mmrl.config.overlap import OverlapConfig
 from mmrl.config.train import TrainConfig
+from mmrl.data.sample import Sample
 from mmrl.distributed.sharding_plan import blocks_to_shard
 from mmrl.errors import ConfigError
 from mmrl.generation.memory.memory_report import OLD_POLICY, ComponentWeights, MemoryEstimate, UpdateMemory
@@ -168,13 +169,18 @@ class _Probe:
         self.policy = build_policy(config.policy, config.sampling, config.media, config.environment)
         self._placed = PlacedModules()
         self.policy.place(self._placed)
-        loaded = replace_named_rewards(load_samples(config.data.path, config.media), config.scoring)
-        samples = prepare_samples(self.policy, config.policy, config.answers, config.sampling, loaded)
+
+        def read(path: str) -> list[Sample]:
+            loaded = replace_named_rewards(load_samples(path, config.media), config.scoring)
+            return prepare_samples(self.policy, config.policy, config.answers, config.sampling, loaded)
+
+        samples = read(config.data.path)
         self._rewards = None
         if config.algorithm.experience == "rollouts":
             self._rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
         models = build_models(config, self.policy)
-        setup = build_training_setup(reduced, self.policy, samples, samples, self._rewards, models=models)
+        setup = build_training_setup(reduced, self.policy, samples, samples, self._rewards, models=models,
+                                     term_samples=samples_of_terms(config.algorithm, read))  # fmt: skip
         self._objective = ObservedObjective(setup.objective, self._watch)
         self._source = ObservedSource(setup.source, setup.objective, self._watch)
         self._calls = ModelCalls(self._placed.modules, lambda: self._watch.section)

@@ -17,7 +17,7 @@ from mmrl.build.hacking import build_hacking_gauge
 from mmrl.build.load_models import build_learners, build_models, check_reward_models
 from mmrl.build.policies import build_policy, check_servers, prepare_samples, use_servers, without_exploration
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
-from mmrl.build.training_setup import StageInputs, build_training_setup, check, check_processes
+from mmrl.build.training_setup import StageInputs, build_training_setup, check, check_processes, samples_of_terms
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config
 from mmrl.config.loading.overrides import check_same_recipe
@@ -39,6 +39,7 @@ from mmrl.evaluation.run_reader import GREEDY, HELDOUT
 from mmrl.export.run_readme import write_run_readme
 from mmrl.policy import Policy
 from mmrl.rewards.core.routing import SharedLoader
+from mmrl.training.run.added_prompts import AddedPromptsTracker
 from mmrl.training.run.display import build_display
 from mmrl.training.run.run_folder import (
     CONFIG,
@@ -207,7 +208,12 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         if config.pretraining and config.pretraining.path:
             pretraining_samples = _prepare(policy, config, load_samples(config.pretraining.path, config.media))
         hacking = build_hacking_gauge(config)
-        setup = build_training_setup(config, policy, samples, pretraining_samples, rewards, inputs, models, hacking)
+        term_samples = samples_of_terms(
+            config.algorithm, lambda path: _prepare(policy, config, load_samples(path, config.media))
+        )
+        setup = build_training_setup(
+            config, policy, samples, pretraining_samples, rewards, inputs, models, hacking, term_samples
+        )
         evaluator = None
         if config.data.validation:
             evaluator = _evaluator(config, policy, load_reward, run, models)
@@ -219,6 +225,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             else:
                 replace_text(run / CONFIG, dump_config(config), durable=True)
         processes.barrier()  # other processes read the folder
+        added = [AddedPromptsTracker(run, setup.growing)] if setup.growing else []
         recipe = config.model_dump(mode="json")
         display = build_display(config.run.display if processes.is_main() else "quiet")
         for line in (str(policy.attention), *servers):
@@ -233,7 +240,9 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             config=config.training,
             seed=config.seed,
             run=run,
-            trackers=build_trackers(run, config.run.trackers, config.name, recipe) if processes.is_main() else [],
+            trackers=(
+                [*build_trackers(run, config.run.trackers, config.name, recipe), *added] if processes.is_main() else []
+            ),
             display=display,
             evaluate=evaluator,
             evaluate_every=config.evaluation.every,

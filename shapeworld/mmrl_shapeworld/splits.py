@@ -7,6 +7,7 @@ Captions have a training split, splits for development and validation, and compo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -41,6 +42,9 @@ SEEN_KINDS = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 SPLITS = {"train": (11, 4096), "development": (12, 768), "validation": (14, 768), "heldout": (13, 384)}
 """Seed and size of each split. Settings are chosen on `development`; `validation` and `heldout` are for results."""
 
+ONE_THING = "one-thing"
+"""The split of all captions of training that name a single thing, each once."""
+
 _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     ((*button_splits.NAMES, *button_splits.SHORT), button_splits.samples),
     (button_traces.NAMES, button_traces.samples),
@@ -70,9 +74,11 @@ def captions(split: str) -> list[Caption]:
     Raises:
         KeyError: there is no such split.
     """
+    if split == ONE_THING:
+        return [caption for caption in dict.fromkeys(captions("train")) if caption.total == 1]
     if split not in SPLITS:
         others = (question_splits.NAMES, world_splits.split_names(), *(names for names, _ in _FAMILIES))
-        known = ", ".join([*SPLITS, *(name for names in others for name in names)])
+        known = ", ".join([*SPLITS, ONE_THING, *(name for names in others for name in names)])
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {known}")
     return list(_drawn(split))
 
@@ -109,17 +115,22 @@ def samples(split: str) -> list[Sample]:
     for names, drawn in _FAMILIES:
         if split in names:
             return drawn(split)
-    return [
-        Sample(
-            id=f"{split}-{number:05d}",
-            prompt=str(caption),
-            answer=caption.as_dict(),
-            task="text-to-image",
-            source=f"{caption.form}-heldout" if split == "heldout" else caption.form,
-            metadata={"tags": _tags(caption)},
-        )
-        for number, caption in enumerate(captions(split))
-    ]
+    found = [caption_sample(caption, f"{split}-{number:05d}") for number, caption in enumerate(captions(split))]
+    if split == "heldout":
+        return [replace(sample, source=f"{sample.source}-heldout") for sample in found]
+    return found
+
+
+def caption_sample(caption: Caption, id: str) -> Sample:
+    """Return a caption as a sample."""
+    return Sample(
+        id=id,
+        prompt=str(caption),
+        answer=caption.as_dict(),
+        task="text-to-image",
+        source=caption.form,
+        metadata={"tags": _tags(caption)},
+    )
 
 
 def _tags(caption: Caption) -> list[str]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.build.training_setup import check, check_processes
+from mmrl.build.training_setup import check, check_processes, samples_of_terms
 from mmrl.config.loading.load import dump_config, load_config, parse_config
 from mmrl.errors import ConfigError
 
 TEACHER = "models={teacher: {model: 'shapeworld:sums'}}"
 PARTNER = "models={partner: {model: 'shapeworld:sums', train: lora}}", "stages=[{iterations: 2, train: partner}]"
 MIX = "algorithm={name: mix, terms: [{name: grpo}, {name: distill, teacher: teacher, weight: 0.2}]}"
+
+BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,12 @@ MIX = "algorithm={name: mix, terms: [{name: grpo}, {name: distill, teacher: teac
         (["algorithm={name: mix, terms: [{name: grpo}, {name: dpo}]}"], "terms.1: dpo is no term"),
         (["algorithm={name: mix, terms: [{name: mix, terms: [{name: grpo}]}]}"], "a mix in a mix"),
         (["algorithm={name: grpo, weight: 0.5}"], "algorithm.weight: grpo is alone"),
+        (["algorithm={name: grpo, weight_end: 0.5}"], "algorithm.weight_end: grpo is alone"),
+        (["algorithm={name: sft, path: x}"], "algorithm.path: sft alone learns from data.path"),
+        ([BALANCED.format("{name: volatility}", "")], "volatility compares terms, and there is one"),
+        ([BALANCED.format("{name: meta_gradient}", "")], "it chooses between two terms"),
+        ([BALANCED.format("{name: meta_gradient, start: 0.99}", ", {name: sft}")], "start: 0.99 is not between least"),
+        ([BALANCED.format("{name: volatile}", ", {name: sft}")], "algorithm.balance"),
         ([TEACHER, "run.overlap.lag=1"], "models: snapshots are taken between iterations"),
     ],
 )
@@ -86,6 +94,20 @@ def test_several_processes_train_the_policy_alone():
     check(config)
     with pytest.raises(ConfigError, match="models beside the policy are trained in one process"):
         check_processes(config, 2)
+
+
+def test_a_bare_number_is_the_balance_by_gradient_norms():
+    for balance in ("2.0", "{gamma: 2.0}", "{name: gradient_norm, gamma: 2.0}"):
+        config = load_config("shapes-reasoning", [BALANCED.format(balance, ", {name: sft}")])
+        assert config.algorithm.balance.name == "gradient_norm" and config.algorithm.balance.gamma == 2.0
+        assert parse_config(dump_config(config), "again") == config
+
+
+def test_terms_of_a_mix_may_have_a_data_set():
+    mix = "algorithm={name: mix, terms: [{name: grpo}, {name: sft, path: general.jsonl}, {name: sft}]}"
+    algorithm = load_config("shapes-reasoning", [mix]).algorithm
+    assert samples_of_terms(algorithm, lambda path: [path]) == {1: ["general.jsonl"]}
+    assert samples_of_terms(algorithm.terms[0], lambda path: [path]) == {}
 
 
 def test_a_mix_is_written_and_read_again():

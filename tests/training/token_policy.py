@@ -129,8 +129,8 @@ class TokenPolicy:
 
 
 def prompt_of(sample: Sample) -> int:
-    """The row of the table that a sample asks for: its id without the letter."""
-    return int(sample.id[1:])
+    """The row of the table that a sample asks for: its id without the letter; of an added one, its prompt's end."""
+    return int(sample.prompt.split()[-1] if "growth" in sample.metadata else sample.id[1:])
 
 
 def questions(count: int = 8, **fields: object) -> list[Sample]:

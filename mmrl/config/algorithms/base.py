@@ -48,10 +48,16 @@ class AlgorithmConfig(ComponentSection):
     """True: the loss is on log-probabilities of sampled decisions, so the sampler must be stochastic."""
     weight: NonNegativeFloat = 1.0
     """The factor on the gradient, as a term of `mix`; 0: the term is left out."""
+    weight_end: NonNegativeFloat | None = None
+    """The weight at the end of training, to which it moves in a straight line; unset: it stays."""
     objective: ClassVar[str | type[Any]]
     """The objective, an `mmrl.training.objectives.base.Objective`: the class, or its reference `module:Class`."""
     velocity_objective: ClassVar[str | type[Any] | None] = None
     """The objective on policies that learn from media by velocities; None: the same one."""
+
+    def weight_at(self, done: float) -> float:
+        """Return the weight when the share `done` of training, in [0, 1], is done."""
+        return self.weight if self.weight_end is None else self.weight + done * (self.weight_end - self.weight)
 
     def objective_class(self, by_velocity: bool = False) -> Any:
         """Return the objective's class, which is loaded now."""

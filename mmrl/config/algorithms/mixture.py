@@ -4,26 +4,62 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import PositiveFloat
+from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, Tag
 
 from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
-from mmrl.config.section import Section
+from mmrl.config.section import Section, tag_of
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
 
 
-class BalanceConfig(Section):
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class GradientNormBalanceConfig(Section):
     """Each update has one of two terms, imitation or the other, by the norm of imitation's gradient (SASR)."""
 
     number = "gamma"
 
+    name: Literal["gradient_norm"] = "gradient_norm"
     gamma: PositiveFloat = 1.0
     """An update imitates with the probability |g| / (|g| + gamma |g0|), |g| the norm of the last gradient of imitation
     and |g0| that of the first one of the mix, which `pretraining` may precede (arXiv:2505.13026)."""
+
+
+class VolatilityBalanceConfig(Section):
+    """Weights move from saturated terms to those that still change, by the costs of the last updates (RECAP)."""
+
+    name: Literal["volatility"] = "volatility"
+    window: Annotated[int, Field(ge=2)] = 10
+    """The updates whose costs are compared: the mean of the later half with that of the earlier, and their spread."""
+    temperature: PositiveFloat = 1.0
+    """The larger, the closer all weights are to what the terms say."""
+
+
+class MetaGradientBalanceConfig(Section):
+    """Imitation has the weight mu and the other term 1 - mu; mu follows the gradient of later rewards (AMFT)."""
+
+    name: Literal["meta_gradient"] = "meta_gradient"
+    start: Share = 0.5
+    """mu in the first update."""
+    rate: NonNegativeFloat = 0.1
+    """mu moves by this times the cosine of the reward's gradient, on answers that come later, and the difference that
+    imitation made."""
+    entropy_rate: NonNegativeFloat = 0.05
+    """mu moves by this for each nat that the policy's entropy lacks to its target; 0: entropy has no effect."""
+    entropy: NonNegativeFloat | None = None
+    """The target of the entropy, in nats for each token; unset: that of the first update."""
+    least: Share = 0.05
+    """The smallest mu."""
+    most: Share = 0.95
+    """The largest mu."""
+
+
+BalanceConfig: TypeAlias = GradientNormBalanceConfig | VolatilityBalanceConfig | MetaGradientBalanceConfig
 
 
 class MixConfig(AlgorithmConfig):
@@ -32,8 +68,17 @@ class MixConfig(AlgorithmConfig):
     objective: ClassVar[str] = "mmrl.training.objectives.mixed_terms:MixedTerms"
     on_decisions: ClassVar[bool] = True
     name: Literal["mix"] = "mix"
-    balance: BalanceConfig | None = None
-    """Set: a mix of two terms, of which one learns from demonstrations, takes one of them in each update."""
+    balance: (
+        Annotated[
+            Annotated[GradientNormBalanceConfig, Tag("gradient_norm")]
+            | Annotated[VolatilityBalanceConfig, Tag("volatility")]
+            | Annotated[MetaGradientBalanceConfig, Tag("meta_gradient")],
+            Discriminator(tag_of("name", "gradient_norm")),
+        ]
+        | None
+    ) = None
+    """The rule that moves the weights of the terms while training: `gradient_norm` (SASR), `volatility` (RECAP) or
+    `meta_gradient` (AMFT); unset: they are as the terms say."""
     terms: tuple[AlgorithmConfig, ...] = ()
     """Each is an `algorithm` section with a `weight`. Terms that learn from the policy's own answers share them; a term
     such as sft learns from the samples' demonstrations beside them."""
@@ -65,9 +110,16 @@ class MixConfig(AlgorithmConfig):
         if all(term.experience != "rollouts" for term in self.terms):
             yield "algorithm.terms: none learns from the policy's own answers: choose an algorithm, without mix"
         imitated = [term.experience == "demonstrations" for term in self.terms]
-        if self.balance is not None and (len(imitated) != 2 or sum(imitated) != 1):
+        by_pair = self.balance is not None and not isinstance(self.balance, VolatilityBalanceConfig)
+        if by_pair and (len(imitated) != 2 or sum(imitated) != 1):
             yield "algorithm.balance: it chooses between two terms, one of them on demonstrations: list grpo and sft"
-        if all(term.weight == 0 for term in self.terms):
+        if isinstance(self.balance, VolatilityBalanceConfig) and len(self.terms) < 2:
+            yield "algorithm.balance: volatility compares terms, and there is one: list others, or leave it out"
+        if isinstance(self.balance, MetaGradientBalanceConfig):
+            rule = self.balance
+            if not rule.least <= rule.start <= rule.most:
+                yield f"algorithm.balance.start: {rule.start} is not between least, {rule.least}, and most, {rule.most}"
+        if all(term.weight == 0 and not term.weight_end for term in self.terms):
             yield "algorithm.terms: all weights are 0, so nothing would be learnt"
         advantages = [each for term in self.terms if (each := getattr(term, "advantage", None)) is not None]
         if any(each != advantages[0] for each in advantages):

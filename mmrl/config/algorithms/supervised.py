@@ -34,6 +34,9 @@ class SFTConfig(ImitationConfig):
 
     experience: ClassVar[ExperienceKind] = "demonstrations"
     name: Literal["sft"] = "sft"
+    path: str | None = None
+    """As a term of `mix`: a data set beside `data.path`, such as general data that are replayed; unset: the run's
+    samples that have a demonstration."""
 
 
 class RejectionSFTConfig(ImitationConfig):

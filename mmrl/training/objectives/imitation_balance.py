@@ -6,11 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmrl.training.objectives.term_balance import TermBalance, TermSignals
+
 BALANCE_STREAM = 6
 """The number of the random stream that decides between the terms."""
 
 
-class ImitationBalance:
+class ImitationBalance(TermBalance):
     """Decides in each update whether it imitates: with the probability |g| / (|g| + gamma |g0|).
 
     |g| is the norm of the last gradient of imitation, and |g0| that of the first, after the warm-up: while imitation
@@ -18,8 +20,9 @@ class ImitationBalance:
     (SASR, arXiv:2505.13026). The first update imitates.
     """
 
-    def __init__(self, gamma: float) -> None:
-        self._gamma = gamma
+    def __init__(self, gamma: float, imitation: int = 1) -> None:
+        """`imitation` is the number of the term that imitates, 0 or 1."""
+        self._gamma, self._imitation = gamma, imitation
         self._first: float | None = None
         self._last = 0.0
 
@@ -35,10 +38,17 @@ class ImitationBalance:
         """Return whether an update imitates; the decision follows from its seed."""
         return bool(np.random.default_rng((seed, BALANCE_STREAM)).random() < self.probability)
 
-    def observe(self, norm: float) -> None:
-        """Take note of the norm of a gradient of imitation."""
-        self._first = norm if self._first is None else self._first
-        self._last = norm
+    def factors(self, seed: int) -> list[float]:
+        """Return 1 for the term that an update takes, and 0 for the other."""
+        chosen = self._imitation if self.imitates(seed) else 1 - self._imitation
+        return [float(number == chosen) for number in range(2)]
+
+    def observe(self, signals: TermSignals) -> None:
+        """Take note of the norm of a gradient of imitation, where the update imitated."""
+        norm = signals.norms.get(self._imitation)
+        if norm is not None:
+            self._first = norm if self._first is None else self._first
+            self._last = norm
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the two norms; nothing before the first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import combinations
 from typing import ClassVar
@@ -11,12 +11,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mmrl.config.algorithms.mixture import MixConfig
+from mmrl.config.algorithms.mixture import (
+    BalanceConfig,
+    MetaGradientBalanceConfig,
+    MixConfig,
+    VolatilityBalanceConfig,
+)
 from mmrl.nested_state import state_of_part
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, uses_velocity_loss
 from mmrl.training.objectives.imitation_balance import ImitationBalance
+from mmrl.training.objectives.meta_balance import MetaGradientBalance
+from mmrl.training.objectives.term_balance import TermBalance, TermSignals
+from mmrl.training.objectives.volatility_balance import VolatilityBalance
 
 CHECKED = "log_prob_change_max"
 """The metric that the loop compares with its bound on the replay gap."""
@@ -33,21 +41,29 @@ class MixedTerms(Objective):
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})
 
-    def __init__(self, policy: Policy, config: MixConfig, terms: Sequence[Objective]) -> None:
-        """`terms` are the objectives of `config.terms`, in order."""
-        self._policy, self._config, self._terms = policy, config, list(terms)
+    def __init__(
+        self, policy: Policy, config: MixConfig, terms: Sequence[Objective], updates: int | None = None
+    ) -> None:
+        """
+        Args:
+            policy: what is trained.
+            config: the section.
+            terms: the objectives of `config.terms`, in order.
+            updates: the updates of the whole run, in which a weight comes to its `weight_end`.
+        """
+        self._policy, self._config, self._terms, self._updates = policy, config, list(terms), updates
         self._labels = config.labels()
         self._sampled = [term.experience == "rollouts" for term in config.terms]
-        self._balance = None if config.balance is None else ImitationBalance(config.balance.gamma)
+        self._balance = None if config.balance is None else _balance(config.balance, self._sampled)
         self._lead = next(number for number, term in enumerate(config.terms) if term is config.lead)
+        self._best = -math.inf  # the best total reward of an answer so far
 
     @classmethod
     def build(cls, config: MixConfig, inputs: ObjectiveInputs) -> MixedTerms:
         """Return the objective with those of its terms."""
         by_velocity = uses_velocity_loss(inputs.policy.capabilities)
-        return cls(
-            inputs.policy, config, [term.objective_class(by_velocity).build(term, inputs) for term in config.terms]
-        )
+        terms = [term.objective_class(by_velocity).build(term, inputs) for term in config.terms]
+        return cls(inputs.policy, config, terms, inputs.updates)
 
     def sampling_weights(self) -> AbstractContextManager[None]:
         """Return that of the leading term."""
@@ -81,6 +97,7 @@ class MixedTerms(Objective):
         parameters = list(self._policy.parameters_to_train().values())
         before = [parameter.grad for parameter in parameters]
         gradients: dict[int, list[Tensor | None]] = {}
+        own_metrics: dict[int, dict[str, float]] = {}
         for number in chosen:
             for parameter in parameters:
                 parameter.grad = None
@@ -90,12 +107,20 @@ class MixedTerms(Objective):
                 [batches[place] for place in own], factor, [seeds[place] for place in own], found, gathers_in_calls
             )
             gradients[number] = [parameter.grad for parameter in parameters]
+            own_metrics[number] = found.values()
             metrics.absorb(found, without=() if number == self._lead else (CHECKED,), prefix=self._prefix(number))
-            if number != self._lead and CHECKED in (checked := found.values()):
+            if number != self._lead and CHECKED in (checked := own_metrics[number]):
                 metrics.maximum(CHECKED, checked[CHECKED])
         norms = self._gauge(gradients, weights, factor, metrics)
-        if self._balance is not None and (imitated := norms.get(self._sampled.index(False))) is not None:
-            self._balance.observe(imitated / factor)
+        if self._balance is not None:
+            self._balance.observe(
+                TermSignals(
+                    gradients,
+                    {number: norm / factor for number, norm in norms.items()},
+                    self._costs(batches, own_metrics),
+                    own_metrics.get(self._lead, {}).get("entropy"),
+                )
+            )
         for place, (parameter, start) in enumerate(zip(parameters, before, strict=True)):
             parts = [(gradients[number][place], weights[number]) for number in chosen]
             parameter.grad = _weighted_sum(start, parts)
@@ -111,6 +136,8 @@ class MixedTerms(Objective):
     def state_dict(self) -> dict[str, Tensor]:
         """Return the tensors of all terms, by the number of the term and their name, and those of the balance."""
         own = {} if self._balance is None else self._balance.state_dict()
+        if math.isfinite(self._best):
+            own = own | {"best": torch.tensor(self._best, dtype=torch.float64)}
         return {f"balance.{name}": tensor for name, tensor in own.items()} | {
             f"{number}.{name}": tensor
             for number, term in enumerate(self._terms)
@@ -120,16 +147,31 @@ class MixedTerms(Objective):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         if self._balance is not None:
             self._balance.load_state_dict(state_of_part(state, "balance."))
+            self._best = float(state.get("balance.best", -math.inf))
         for number, term in enumerate(self._terms):
             term.load_state_dict(state_of_part(state, f"{number}."))
 
     def _weights(self, seeds: Sequence[int]) -> list[float]:
         """Return the weight of each term in an update whose micro-batches have these seeds."""
-        weights = [term.weight for term in self._config.terms]
+        done = min(1.0, self._policy.version / self._updates) if self._updates else 0.0
+        weights = [term.weight_at(done) for term in self._config.terms]
         if self._balance is None:
             return weights
-        imitates = self._balance.imitates(seeds[0])
-        return [weight if sampled != imitates else 0.0 for weight, sampled in zip(weights, self._sampled, strict=True)]
+        return [weight * factor for weight, factor in zip(weights, self._balance.factors(seeds[0]), strict=True)]
+
+    def _costs(self, batches: Sequence[MicroBatch], metrics: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
+        """Return what each computed term brings down: its loss, or how far the mean reward is below the best one."""
+        found = {}
+        for number, own in metrics.items():
+            if hasattr(self._config.terms[number], "advantage"):
+                parts = [batch.totals for batch in batches if batch.totals is not None and batch.term is None]
+                totals = torch.cat(parts) if parts else torch.empty(0)
+                if bool((known := totals.isfinite()).any()):
+                    self._best = max(self._best, float(totals[known].max()))
+                    found[number] = self._best - float(totals[known].mean())
+            elif "loss" in own:
+                found[number] = own["loss"]
+        return found
 
     def _learns_from(self, number: int, batch: MicroBatch) -> bool:
         return self._sampled[number] if batch.term is None else batch.term == number
@@ -155,6 +197,16 @@ class MixedTerms(Objective):
                 cosine = _dot(gradients[one], gradients[other]) / norms[one] / norms[other]
                 metrics.mean(f"gradient/cosine/{self._labels[one]}/{self._labels[other]}", cosine)
         return norms
+
+
+def _balance(config: BalanceConfig, sampled: Sequence[bool]) -> TermBalance:
+    """Return what moves the weights of terms; `sampled` is True for each that learns from rollouts."""
+    if isinstance(config, VolatilityBalanceConfig):
+        return VolatilityBalance(len(sampled), config.window, config.temperature)
+    imitation = list(sampled).index(False)
+    if isinstance(config, MetaGradientBalanceConfig):
+        return MetaGradientBalance(imitation, **config.model_dump(exclude={"name"}))
+    return ImitationBalance(config.gamma, imitation)
 
 
 def _dot(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> float:

@@ -74,6 +74,17 @@ def shared_rows(own: Sequence[T], rows: Sequence[int]) -> list[T]:
     return [found[row] for row in sorted(found)]
 
 
+def shared_media(rollouts: Sequence[Rollout], rows: Sequence[int]) -> dict[int, Any]:
+    """Return the media of these rows, whole, although other processes know the pictures of a rollout as thumbnails."""
+    places = [(rollout, row) for rollout in rollouts for row in range(rollout.rows)]
+    own = {}
+    for row in rows:
+        rollout, place = places[row]
+        if not rollout.remote:
+            own[row] = rollout.media[place]
+    return {row: media for part in processes.gather(own) for row, media in part.items()}
+
+
 def own_rows(calls: Sequence[tuple[int, bool]]) -> list[int]:
     """Return the numbers of this process's rows; each call has a size, and True where this process made it.
 

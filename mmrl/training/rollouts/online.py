@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -41,6 +41,7 @@ from mmrl.training.rollouts.collect import (
     reward_inputs,
 )
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
+from mmrl.training.rollouts.exchange import shared_media
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.reward_metrics import reward_metrics
@@ -188,7 +189,7 @@ class OnlineRollouts:
         metrics["zero_variance_share_trained"] = _zero_variance_share_trained(collected)
         if self.suite.learns and (self.hacking is None or self.hacking.rewards_learn):
             metrics |= self.suite.learn([item for each in collected.scored.rollouts for item in reward_inputs(each)])
-        self.prompts.learn(_outcomes(collected))
+        self._learn_prompts(collected)
         engine = {} if self.rollout_metrics is None else self.rollout_metrics()
         return {**metrics, **self.prompts.metrics(), **engine}
 
@@ -257,6 +258,22 @@ class OnlineRollouts:
 
     def _without_empty_turns(self, collected: CollectedRollouts) -> CollectedRollouts:
         return collected if self.turn_filter is None else self.turn_filter(collected)[0]
+
+    def _learn_prompts(self, collected: CollectedRollouts) -> None:
+        """Pass the outcomes of all prompts on to their source, with the whole answers that it reads."""
+        found = _outcomes(collected)
+        outcomes = [outcome for outcome, _ in found]
+        wanted = [
+            None if place is None else rows[place]
+            for place, (_, rows) in zip(self.prompts.wanted_answers(outcomes), found, strict=True)
+        ]
+        if any(row is not None for row in wanted):
+            media = shared_media(collected.scored.rollouts, [row for row in wanted if row is not None])
+            outcomes = [
+                outcome if row is None else replace(outcome, answer=media[row])
+                for outcome, row in zip(outcomes, wanted, strict=True)
+            ]
+        self.prompts.learn(outcomes)
 
     def _micro_batches(
         self, collected: CollectedRollouts, advantages: Tensor, branches: Tensor | None, turns: Tensor | None
@@ -343,8 +360,8 @@ def _lengths(scored: ScoredRollouts) -> list[int] | None:
     return [len(ids) for rollout in scored.rollouts for ids in rollout.token_ids or ()]
 
 
-def _outcomes(collected: CollectedRollouts) -> list[Outcome]:
-    """Return the rewards and answers of each prompt."""
+def _outcomes(collected: CollectedRollouts) -> list[tuple[Outcome, list[int]]]:
+    """Return the rewards and answers of each prompt, and the row of each of the rewards."""
     scored, samples = collected.scored, collected.scored.samples
     total, group_index, places = scored.total, scored.group_index, scored.places()
     outcomes = []
@@ -352,8 +369,9 @@ def _outcomes(collected: CollectedRollouts) -> list[Outcome]:
         rows = ((group_index == group) & collected.on_policy).nonzero()[:, 0].tolist()
         if rows:
             answers = [_words(scored.rollouts[places[row][0]], places[row][1]) for row in rows]
-            known = total[rows]
-            outcomes.append(Outcome(samples[rows[0]], known[known.isfinite()].tolist(), [a for a in answers if a]))
+            known = [row for row in rows if total[row].isfinite()]
+            outcome = Outcome(samples[rows[0]], total[known].tolist(), [a for a in answers if a])
+            outcomes.append((outcome, known))
     return outcomes
 
 

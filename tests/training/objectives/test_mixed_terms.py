@@ -136,6 +136,60 @@ def test_a_balanced_mix_takes_one_term_in_each_update_and_is_resumed(tmp_path: P
     assert resumed.step == 12 and torch.equal(straight.policy.logits, resumed.policy.logits)
 
 
+@pytest.mark.parametrize(
+    "balance",
+    [
+        {"name": "volatility", "window": 4},
+        {"name": "meta_gradient", "rate": 0.5, "entropy_rate": 0.5, "start": 0.6},
+    ],
+    ids=lambda each: each["name"],
+)
+def test_a_mix_with_moving_weights_is_resumed_exactly(tmp_path: Path, balance):
+    def made():
+        policy = TokenPolicy()
+        taught = Demonstrations(policy, PromptSampler(demonstrated(), 4, seed=1), 4, seed=1)
+        objective = mixed(policy, GRPOConfig(), SFTConfig(weight=0.5), balance=balance)
+        both = MixedSource(source(policy=policy), {1: ("sft", taught)})
+        return trainer(tmp_path / "run", both, objective=objective, policy=policy, training={"iterations": 12})
+
+    straight = made()
+    straight.train()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    weights = [(line["weight/grpo"], line["weight/sft"]) for line in lines]
+    assert len(set(weights)) > 6
+    total = 2.0 if balance["name"] == "volatility" else 1.0
+    assert all(grpo + sft / 0.5 == pytest.approx(total) for grpo, sft in weights)
+    assert weights[0] == pytest.approx((1.0, 0.5) if total == 2 else (0.4, 0.3))
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-12")
+    resumed = made()
+    resumed.resume()
+    resumed.train()
+    assert resumed.step == 12 and torch.equal(straight.policy.logits, resumed.policy.logits)
+
+
+def test_weights_move_in_a_straight_line_to_their_end(tmp_path: Path):
+    policy = TokenPolicy()
+    terms = (GRPOConfig(), DistillConfig(teacher="teacher", weight=0.4, weight_end=0.1))
+    inputs = ObjectiveInputs(policy, TokenSamplingConfig(), models={"teacher": TEACHER}, updates=6)
+    objective = MixedTerms.build(MixConfig(terms=terms), inputs)
+    trainer(tmp_path, source(policy=policy), objective=objective, policy=policy).train()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    expected = [0.4 - 0.3 * update / 6 for update in range(6)]
+    assert [line["weight/distill"] for line in lines] == pytest.approx(expected)
+    assert {line["weight/grpo"] for line in lines} == {1.0}
+
+
+def test_a_term_with_an_advantage_costs_what_rewards_lack_to_the_best():
+    policy = TokenPolicy()
+    batches = collect(source(policy=policy)).micro_batches
+    objective = mixed(policy, GRPOConfig(), DistillConfig(teacher="teacher"), balance={"name": "volatility"})
+    _, metrics = gradient(policy, objective, batches)
+    totals = torch.cat([batch.totals for batch in batches])
+    state = objective.state_dict()
+    assert state["balance.costs.0"].item() == pytest.approx(float(totals.max() - totals.mean()), abs=1e-6)
+    assert state["balance.costs.1"].item() == pytest.approx(metrics["distill/loss"])
+
+
 def test_the_leading_term_is_the_first_with_an_advantage():
     distill, grpo = DistillConfig(teacher="t"), GRPOConfig()
     assert MixConfig(terms=(SFTConfig(), distill, grpo)).lead is grpo

@@ -19,6 +19,7 @@ from mmrl.training.rollouts.collect import complete_groups
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
+from tests.training.growing_prompts import growing
 from tests.training.rollouts.test_offline import paired_samples
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, collect, source, trainer
@@ -31,6 +32,7 @@ SAMPLERS = {
     "success": lambda: {"replay": SuccessReplay(1.0, 2, 0)},
     "difficulty": lambda: {"weighting": DifficultyWeighting(("easy", "hard"), 1.0)},
     "variance_aware": lambda: {"prompts": VarianceAwareSampler(paired_samples(), 4, 0)},
+    "growing": lambda: {"prompts": growing(paired_samples())},
     "mixed": lambda: {"demonstrations": MixedDemonstrations(0.5, 0.1, 0)},
     "all": lambda: {
         "prompts": VarianceAwareSampler(paired_samples(), 4, 0),

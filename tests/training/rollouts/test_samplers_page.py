@@ -10,6 +10,7 @@ import pytest
 
 from mmrl.config import data as sections
 from mmrl.config.data import AnswersConfig, Curve, DataConfig
+from mmrl.config.growing import PROPOSERS
 from mmrl.config.loading.load import parse_config
 from mmrl.config.starts import STARTS, StartsConfig
 from mmrl.data.jsonl import read_samples
@@ -57,7 +58,8 @@ def test_page_names_every_choice(page):
         if name.endswith("Config") and isinstance(section, type) and "name" in section.model_fields
         if section is not StartsConfig
     ]
-    assert len(names) == 10 and all(f"`{name}`" in page for name in [*names, *STARTS.built_in, *get_args(Curve)])
+    assert len(names) == 13
+    assert all(f"`{name}`" in page for name in [*names, *STARTS.built_in, *PROPOSERS.built_in, *get_args(Curve)])
 
 
 def test_page_data_can_be_read_and_its_rewards_exist(page, tmp_path):
