@@ -55,8 +55,25 @@ class NamedModelConfig(Section):
         return self.every is not None or self.ema is not None
 
 
+def _logit_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each setting of `evaluation.logits` that cannot work with the rest of `config`."""
+    weights = config.evaluation.logits
+    if not weights:
+        return
+    if config.policy.kind != "vlm":
+        yield f"evaluation.logits: policies of kind {config.policy.kind} add no logits of several models: leave it out"
+    if unknown := [name for name in weights if name != POLICY and name not in config.models]:
+        known = ", ".join([POLICY, *config.models])
+        yield f"evaluation.logits.{unknown[0]}: there is no such model in models; the names are {known}"
+    if not any(weights.values()):
+        yield "evaluation.logits: no model has a weight other than 0, so there is nothing to sample from"
+    if config.run.servers is not None:
+        yield "evaluation.logits: servers of run.servers return no logits: leave one of the two out"
+
+
 def model_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each setting of `models` that cannot work with the rest of `config`."""
+    yield from _logit_errors(config)
     if not config.models:
         return
     if POLICY in config.models:

@@ -77,6 +77,9 @@ class EvaluationConfig(Section):
     """Unset: as in training, but along the ODE. Set: it stands alone, and takes nothing from the training's."""
     greedy: bool = False
     """True evaluates policies that write tokens once more, with the likeliest token each time."""
+    logits: dict[str, float] = Field(default_factory=dict)
+    """Set: evaluations draw each token from the softmax of a weighted sum of logits, `{base: 1.0, policy: 0.5}`, of
+    models of `models` and of `policy` (docs/inference.md)."""
 
 
 class TimeoutsConfig(Section):

@@ -33,6 +33,9 @@ MIX = "algorithm={name: mix, terms: [{name: grpo}, {name: distill, teacher: teac
         (["algorithm={name: mix, terms: [{name: mix, terms: [{name: grpo}]}]}"], "a mix in a mix"),
         (["algorithm={name: grpo, weight: 0.5}"], "algorithm.weight: grpo is alone"),
         ([TEACHER, "run.overlap.lag=1"], "models: snapshots are taken between iterations"),
+        (["evaluation.logits={t: 1.0}"], r"evaluation.logits.t: there is no such model in models; the names are"),
+        (["evaluation.logits={policy: 0.0}"], "evaluation.logits: no model has a weight other than 0"),
+        (["algorithm={name: online_dpo, axis: brief}"], "algorithm.axis: it reads the two texts of a sample"),
     ],
 )
 def test_what_cannot_work_is_refused_by_key(overrides, message):
@@ -43,6 +46,10 @@ def test_what_cannot_work_is_refused_by_key(overrides, message):
 def test_pipelines_have_no_models_and_no_distillation():
     with pytest.raises(ConfigError, match="models: policies of kind pipeline score no texts"):
         check(load_config("quickstart", [TEACHER]))
+    with pytest.raises(ConfigError, match=r"evaluation\.logits: policies of kind pipeline add no logits"):
+        check(load_config("quickstart", ["evaluation.logits={policy: 1.0}"]))
+    with pytest.raises(ConfigError, match=r"algorithm\.reference_free: the loss of media compares errors"):
+        check(load_config("quickstart", ["algorithm={name: dpo, reference_free: true}"]))
 
 
 def test_several_processes_train_no_mix_of_several_terms():

@@ -24,7 +24,8 @@ class PreferenceLearning(Objective):
     """A loss that makes chosen answers likelier than rejected ones, relative to the reference.
 
     Rows 2i and 2i + 1 of a micro-batch are a pair of one group: chosen, rejected. A pair of which one could not be
-    used (`scored` False) is left out.
+    used (`scored` False) is left out. With `reference_free` the log-probabilities stand for the reward by themselves,
+    as in an autoregressive reward model (GenARM, arXiv:2410.08193, equation 4).
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS, Capability.TEACHER_FORCE})
@@ -46,8 +47,11 @@ class PreferenceLearning(Objective):
         if not step_indices:
             return
         mask, old = mask[:, step_indices], rollout.log_probs[:, step_indices]
-        with self._policy.reference():
-            reference = replayed_log_probs(self._policy, rollout, step_indices)
+        if getattr(self._config, "reference_free", False):
+            reference = torch.zeros_like(old)
+        else:
+            with self._policy.reference():
+                reference = replayed_log_probs(self._policy, rollout, step_indices)
 
         def loss(log_probs: Tensor) -> Tensor:
             if rollout.policy_version == self._policy.version:
