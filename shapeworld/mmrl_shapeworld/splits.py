@@ -21,6 +21,7 @@ from mmrl_shapeworld.reasoning import (
     calculation_splits,
     call_traces,
     listed_calls,
+    trade_pairs,
 )
 from mmrl_shapeworld.shop import shop_splits
 from mmrl_shapeworld.vqa import question_splits
@@ -57,6 +58,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (calculation_chains.NAMES, calculation_chains.samples),
     (calculation_calls.NAMES, calculation_calls.samples),
     (answer_pairs.NAMES, answer_pairs.samples),
+    (trade_pairs.NAMES, trade_pairs.samples),
     (listed_calls.NAMES, listed_calls.samples),
     (call_traces.NAMES, call_traces.samples),
     (shop_splits.NAMES, shop_splits.samples),

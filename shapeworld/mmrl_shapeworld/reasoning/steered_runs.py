@@ -1,0 +1,113 @@
+"""An experiment for studies of steering by logits: sums are answered by a base that reward models of tokens guide.
+
+For each seed, an autoregressive reward model of each rater of `trade_pairs` is trained, once for all arms, and so are
+the policies that they are compared with. All start from the base `shapeworld:sums`, with as many pairs or answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal
+
+from mmrl.build.datasets import load_samples
+from mmrl.build.policies import build_policy
+from mmrl.config.loading.load import load_config
+from mmrl.config.train import TrainConfig
+from mmrl.evaluation.evaluate import evaluate
+from mmrl.rewards.core.executor import WeightedReward
+from mmrl.rewards.core.registry import load
+from mmrl.rewards.core.suite import RewardSuite
+from mmrl.understanding.joint_engine import ModelLogits, joint_logits
+from mmrl.workflows.train import train
+
+if TYPE_CHECKING:
+    from mmrl.understanding.vlm_policy import VLMPolicy
+
+Learner = Literal["reward_right", "reward_brief", "dpo", "grpo"]
+PAIRS = ("data.path=shapeworld:trade-pairs-train", "rewards=[]")
+LEARNERS: Mapping[Learner, Sequence[str]] = {
+    "reward_right": (*PAIRS, "algorithm={name: dpo, reference_free: true, axis: right}"),
+    "reward_brief": (*PAIRS, "algorithm={name: dpo, reference_free: true, axis: brief}"),
+    "dpo": (*PAIRS, "algorithm={name: dpo, axis: right}"),
+    "grpo": ("data.groups=16",),
+}
+"""The settings of each learner, laid on the recipe `shapes-reasoning`."""
+
+
+def steered_answers(
+    seed: int,
+    on: str,
+    right: float = 0.0,
+    brief: float = 0.0,
+    policy: Literal["base", "dpo", "grpo"] = "base",
+    iterations: int = 64,
+    lr: float = 3e-4,
+    beta: float = 0.1,
+    prompts: int = 256,
+) -> dict[str, Sequence[float]]:
+    """Answer sums by a policy that weighted reward models guide.
+
+    Args:
+        seed: of the training and of the answers.
+        on: the prompts, development or validation.
+        right: the weight of the logits of the reward model of right answers; that of the policy is 1.
+        brief: the weight of that of short ones.
+        policy: the guided one: the base, or a policy that learnt itself, from pairs on the axis `right` or from a rule.
+        iterations: of each training, with 64 pairs, or 128 answers of the policy's own.
+        lr: its learning rate.
+        beta: of the loss on pairs.
+        prompts: how many are answered, once each.
+
+    Returns:
+        `right`, 1 for a right answer, and `tokens`, its length.
+    """
+    settings = (seed, iterations, lr, beta)
+    base = _base() if policy == "base" else trained(policy, *settings)
+    guides = [ModelLogits(base, 1.0)]
+    if right:
+        guides.append(ModelLogits(trained("reward_right", *settings), right))
+    if brief:
+        guides.append(ModelLogits(trained("reward_brief", *settings), brief))
+    samples = load_samples(f"shapeworld:sums-{on}")[:prompts]
+    suite = RewardSuite([WeightedReward(load("numeric"))])
+    with joint_logits(base, guides):
+        found = evaluate(base, samples, suite, draws=1, batch=256, seed=seed)
+    suite.close()
+    return {"right": found.values["numeric"].tolist(), "tokens": [float(each or 0) for each in found.tokens]}
+
+
+@cache
+def trained(learner: Learner, seed: int, iterations: int, lr: float, beta: float) -> VLMPolicy:
+    """Return a policy after its training, always the same."""
+    words = [*LEARNERS[learner], f"seed={seed}", f"training.iterations={iterations}", f"optimizer.lr={lr}"]
+    if learner != "grpo":
+        words += [f"algorithm.beta={beta}", "data.groups=64"]
+    return _train(_config(*words))
+
+
+@cache
+def _base() -> VLMPolicy:
+    return _built(_config())
+
+
+def _train(config: TrainConfig) -> VLMPolicy:
+    policy = _built(config)
+    with TemporaryDirectory() as folder:
+        run = config.run.model_copy(update={"dir": str(Path(folder) / "run"), "display": "quiet"})
+        train(config.model_copy(update={"run": run}), policy=policy)
+    return policy
+
+
+def _built(config: TrainConfig) -> VLMPolicy:
+    from mmrl.understanding.vlm_policy import VLMPolicy
+
+    policy = build_policy(config.policy, config.sampling)
+    assert isinstance(policy, VLMPolicy)
+    return policy
+
+
+def _config(*overrides: str) -> TrainConfig:
+    return load_config("shapes-reasoning", ["data.validation=null", "evaluation={}", *overrides])
