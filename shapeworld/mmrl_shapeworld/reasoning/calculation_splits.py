@@ -8,7 +8,8 @@ five prompts have 14 to 20 operands, and the models before training almost never
 together, before prompts that come twice are left out. In `sums-reflections`, demonstrations are episodes of two turns
 for the environment `attempts`. In `sums-announced`, every second prompt begins with a budget of tokens, as in
 `36;3+5*7=`, and its demonstration is the careless writer's fullest trace within it. In
-`sums-habitual`, demonstrations are in full and right, but the value after the subtraction of 8 or 9 is one too high.
+`sums-habitual`, demonstrations are in full and right, but the value after the subtraction of 8 or 9 is one too high. In
+`sums-checked`, only prompts with the smallest two numbers of operands have an `answer`.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
@@ -56,7 +57,10 @@ BUDGETS, BUDGETS_SEED = (4, 10, 20, 36), 82
 """In `-announced`, the budgets of every second prompt of training, and the seed of its traces."""
 HABITS_SEED = 83
 """In `-habitual`, the prompts of training have the traces of a writer with a habit as demonstrations."""
-TRAINING = ("train", "few", "mostly-hard", "hard", "short", "halves", "reflections", "announced", "habitual")
+TRAINING = (
+    *("train", "few", "mostly-hard", "hard", "short", "halves"),
+    *("reflections", "announced", "habitual", "checked"),
+)
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in dict.fromkeys((*PARTS, *MORE, *TRAINING)))
 
 
@@ -70,7 +74,7 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     if split not in NAMES:
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
     name, _, part = split.partition("-")
-    if part in ("reflections", "announced", "habitual"):
+    if part in ("reflections", "announced", "habitual", "checked"):
         return calculations(f"{name}-train")
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
@@ -146,11 +150,12 @@ def samples(split: str) -> list[Sample]:
     """
     family, _, part = split.partition("-")
     reflected = iter(_reflections(family)) if part == "reflections" else None
+    easiest = FAMILIES[family].operands[:2]
     found = [
         Sample(
             id=f"{split}-{number:04d}",
             prompt=str(calculation),
-            answer=calculation.answer,
+            answer=calculation.answer if part != "checked" or calculation.operands in easiest else None,
             source=f"{family}-{calculation.operands:02d}",
             demonstration=next(reflected) if reflected else right_trace(calculation) if part in TRAINING else None,
             metadata={

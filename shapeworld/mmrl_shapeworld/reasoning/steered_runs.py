@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from mmrl.build.datasets import load_samples
-from mmrl.build.policies import build_policy
-from mmrl.config.loading.load import load_config
-from mmrl.config.train import TrainConfig
-from mmrl.evaluation.evaluate import evaluate
-from mmrl.rewards.core.executor import WeightedReward
-from mmrl.rewards.core.registry import load
-from mmrl.rewards.core.suite import RewardSuite
 from mmrl.understanding.joint_engine import ModelLogits, joint_logits
-from mmrl.workflows.train import train
+from mmrl_shapeworld.reasoning.trained_sums import answered, trained_policy, untrained_policy
 
 if TYPE_CHECKING:
     from mmrl.understanding.vlm_policy import VLMPolicy
@@ -72,11 +63,8 @@ def steered_answers(
     if brief:
         guides.append(ModelLogits(trained("reward_brief", *settings), brief))
     samples = load_samples(f"shapeworld:sums-{on}")[:prompts]
-    suite = RewardSuite([WeightedReward(load("numeric"))])
     with joint_logits(base, guides):
-        found = evaluate(base, samples, suite, draws=1, batch=256, seed=seed)
-    suite.close()
-    return {"right": found.values["numeric"].tolist(), "tokens": [float(each or 0) for each in found.tokens]}
+        return answered(base, samples, seed)
 
 
 @cache
@@ -85,29 +73,9 @@ def trained(learner: Learner, seed: int, iterations: int, lr: float, beta: float
     words = [*LEARNERS[learner], f"seed={seed}", f"training.iterations={iterations}", f"optimizer.lr={lr}"]
     if learner != "grpo":
         words += [f"algorithm.beta={beta}", "data.groups=64"]
-    return _train(_config(*words))
+    return trained_policy(*words)
 
 
 @cache
 def _base() -> VLMPolicy:
-    return _built(_config())
-
-
-def _train(config: TrainConfig) -> VLMPolicy:
-    policy = _built(config)
-    with TemporaryDirectory() as folder:
-        run = config.run.model_copy(update={"dir": str(Path(folder) / "run"), "display": "quiet"})
-        train(config.model_copy(update={"run": run}), policy=policy)
-    return policy
-
-
-def _built(config: TrainConfig) -> VLMPolicy:
-    from mmrl.understanding.vlm_policy import VLMPolicy
-
-    policy = build_policy(config.policy, config.sampling)
-    assert isinstance(policy, VLMPolicy)
-    return policy
-
-
-def _config(*overrides: str) -> TrainConfig:
-    return load_config("shapes-reasoning", ["data.validation=null", "evaluation={}", *overrides])
+    return untrained_policy()
