@@ -71,9 +71,25 @@ def _logit_errors(config: TrainConfig) -> Iterator[str]:
         yield "evaluation.logits: servers of run.servers return no logits: leave one of the two out"
 
 
+def _head_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each setting of the policy's heads that cannot work with the rest of `config`."""
+    heads: tuple[str, ...] = getattr(config.policy, "heads", ())
+    if unknown := [name for name in config.evaluation.heads if name not in heads]:
+        yield f"evaluation.heads.{unknown[0]}: policy.heads has {', '.join(heads) or 'no heads'}"
+    if not heads:
+        return
+    if len(set(heads)) != len(heads) or len(heads) < 2:
+        yield f"policy.heads: expected the different names of two or more objectives, got {', '.join(heads)}"
+    if config.run.servers is not None:
+        yield "policy.heads: servers of run.servers have one output layer: leave one of the two out"
+    if config.run.place not in ("auto", "replicas"):
+        yield f"policy.heads: run.place {config.run.place} divides the model, and heads are whole: choose replicas"
+
+
 def model_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each setting of `models` that cannot work with the rest of `config`."""
     yield from _logit_errors(config)
+    yield from _head_errors(config)
     if not config.models:
         return
     if POLICY in config.models:

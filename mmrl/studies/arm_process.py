@@ -67,8 +67,8 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
         own = config.evaluation.sampling or without_exploration(config.sampling)
         sampling = type(own).model_validate(own.model_dump() | changes)
         config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"sampling": sampling})})
-    if (logits := settings.pop("logits", None)) is not None:
-        evaluation = EvaluationConfig.model_validate(config.evaluation.model_dump() | {"logits": logits})
+    if blends := {key: settings.pop(key) for key in ("logits", "heads") if key in settings}:
+        evaluation = EvaluationConfig.model_validate(config.evaluation.model_dump() | blends)
         config = config.model_copy(update={"evaluation": evaluation})
         check(config)
     replace_text(out / CONFIG, dump_config(config))
@@ -96,7 +96,7 @@ def _settings_of_inference(policy: Any, settings: dict[str, Any]) -> Iterator[No
     from mmrl.rewards import load
 
     if unknown := settings.keys() - {"rlg", "lora_strength", "guide"}:
-        raise ConfigError(f"inference.{min(unknown)}: there are rlg, lora_strength, guide, logits and sampling")
+        raise ConfigError(f"inference.{min(unknown)}: there are rlg, lora_strength, guide, logits, heads and sampling")
     with ExitStack() as stack:
         if (strength := settings.get("lora_strength")) is not None:
             stack.enter_context(lora_strength(policy.pipeline, strength))

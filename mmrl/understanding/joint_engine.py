@@ -55,7 +55,7 @@ class JointRows:
         """Let each model read one more token in each row. Invalidates these rows."""
         logits, longer = [], []
         for model, rows in self.members:
-            with model.parameters():
+            with model.parameters(), model.policy.head_in_place():
                 out, after = rows.extend(tokens)
             logits.append((model, out))
             longer.append((model, after))
@@ -74,7 +74,7 @@ class JointEngine(TransformersEngine):
         members = []
         for model in self.models:
             vlm = model.policy.vlm
-            with model.parameters():
+            with model.parameters(), model.policy.head_in_place():
                 prefix = prefill(vlm.model, vlm.family, vlm.to_device(inputs), prompts)
                 shares = model.policy.attention.shares_prompts
                 members.append((model, prefix.branch(rows, room) if shares else prefix.expand(rows)))

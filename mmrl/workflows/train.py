@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -112,16 +112,20 @@ class Evaluator:
             metrics |= {key if name in ("validation", "groups") else f"{name}_{key}": numbers[key] for key in numbers}
         return metrics
 
-    def _sampled_from(self) -> AbstractContextManager[None]:
-        """Return a context in which rollouts are those of the models whose logits evaluations add."""
-        if not self._settings.logits:
-            return nullcontext()
-        from mmrl.understanding.joint_engine import ModelLogits, joint_logits
-
-        chosen = [(self._named[name], weight) for name, weight in self._settings.logits.items()]
+    @contextmanager
+    def _sampled_from(self) -> Iterator[None]:
+        """While open, rollouts have the blend of heads, or draw from the sum of logits, that evaluations are set to."""
         policy: Any = self._policy
-        parts = [ModelLogits(cast(Any, each.policy), weight, each.weights) for each, weight in chosen]
-        return joint_logits(policy, parts)
+        with ExitStack() as stack:
+            if self._settings.heads:
+                stack.enter_context(policy.heads.blended(self._settings.heads))
+            if self._settings.logits:
+                from mmrl.understanding.joint_engine import ModelLogits, joint_logits
+
+                chosen = [(self._named[name], weight) for name, weight in self._settings.logits.items()]
+                parts = [ModelLogits(cast(Any, each.policy), weight, each.weights) for each, weight in chosen]
+                stack.enter_context(joint_logits(policy, parts))
+            yield
 
     def _keep(self, name: str, scored: Evaluation) -> dict[str, float]:
         """Save an evaluation of the set `name`, and return its metrics."""

@@ -54,6 +54,21 @@ class DPOConfig(MatchingConfig):
             yield f"algorithm.label_smoothing: the loss {self.loss} has none: choose sigmoid, or leave it out"
 
 
+class MAHDPOConfig(AlgorithmConfig):
+    """MAH-DPO (arXiv:2510.01167): DPO on each axis of `metadata.axes` of a pair, with an output layer for each."""
+
+    experience: ClassVar[ExperienceKind] = "pairs"
+    objective: ClassVar[str] = "mmrl.training.objectives.head_preferences:HeadPreferences"
+    name: Literal["mah_dpo"] = "mah_dpo"
+    beta: PositiveFloat = 0.1
+    """The price of leaving the reference, for every head."""
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield a message unless the policy has heads."""
+        if not getattr(config.policy, "heads", ()):
+            yield "policy.heads: mah_dpo trains a head for each axis of the pairs: name the axes, or choose dpo"
+
+
 class OnlineDPOConfig(DPOConfig):
     """Online DPO: the same losses, on pairs of the policy's own answers to a prompt (arXiv:2402.04792)."""
 

@@ -37,11 +37,11 @@ class PreferenceLearning(Objective):
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Return the number of usable pairs."""
-        return int(_pairs(batch).sum())
+        return int(usable_pairs(batch).sum())
 
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Replay both answers of all pairs, under the reference and under the policy."""
-        rollout, pairs = batch.rollout, _pairs(batch).to(batch.rollout.mask.device)
+        rollout, pairs = batch.rollout, usable_pairs(batch).to(batch.rollout.mask.device)
         mask = rollout.mask & pairs.repeat_interleave(2)[:, None]
         step_indices = mask.any(0).nonzero()[:, 0].tolist()
         if not step_indices:
@@ -91,7 +91,7 @@ def _sides(values: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
     return values[0::2][pairs], values[1::2][pairs]
 
 
-def _pairs(batch: MicroBatch) -> Tensor:
+def usable_pairs(batch: MicroBatch) -> Tensor:
     """[P] bool: whether both answers of a pair are there and can be used.
 
     Raises:

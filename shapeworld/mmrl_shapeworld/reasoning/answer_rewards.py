@@ -35,7 +35,10 @@ class CotrainedAnswers(CotrainedReward):
 
 
 class HybridAnswers(HybridReward):
-    """The reward `hybrid` of the rule `numeric` and a reward model of sums, which sees the prompt alone."""
+    """The reward `hybrid` of the rule `numeric` and a reward model that compares answers with the right number.
+
+    With `data: answer-pairs-direct` the reward model has only seen answers without thoughts, as in `CotrainedAnswers`.
+    """
 
     name = "hybrid_answers"
 
@@ -48,7 +51,7 @@ class HybridAnswers(HybridReward):
         """
         assert data in NAMES, data
         with TemporaryDirectory() as folder:
-            overrides = [f"data.path=shapeworld:{data}", "encoder.against=prompt", f"seed={seed}"]
+            overrides = [f"data.path=shapeworld:{data}", f"seed={seed}"]
             trained = train_reward(load_reward_recipe("shapes-answers", overrides), Path(folder) / "model")
             model = {"model": str(trained.folder)}
             super().__init__("numeric", "learned_text", model_args=model, if_right=trust, if_wrong=trust)

@@ -17,13 +17,15 @@ from mmrl_shapeworld.reasoning.trained_sums import answered, trained_policy, unt
 if TYPE_CHECKING:
     from mmrl.understanding.vlm_policy import VLMPolicy
 
-Learner = Literal["reward_right", "reward_brief", "dpo", "grpo"]
+Learner = Literal["reward_right", "reward_brief", "dpo", "grpo", "sum", "heads"]
 PAIRS = ("data.path=shapeworld:trade-pairs-train", "rewards=[]")
 LEARNERS: Mapping[Learner, Sequence[str]] = {
     "reward_right": (*PAIRS, "algorithm={name: dpo, reference_free: true, axis: right}"),
     "reward_brief": (*PAIRS, "algorithm={name: dpo, reference_free: true, axis: brief}"),
     "dpo": (*PAIRS, "algorithm={name: dpo, axis: right}"),
     "grpo": ("data.groups=16",),
+    "sum": (*PAIRS, "algorithm={name: dpo, axis: sum}"),
+    "heads": (*PAIRS, "policy.heads=[right, brief]", "algorithm={name: mah_dpo}"),
 }
 """The settings of each learner, laid on the recipe `shapes-reasoning`."""
 
@@ -34,6 +36,7 @@ def steered_answers(
     right: float = 0.0,
     brief: float = 0.0,
     policy: Literal["base", "dpo", "grpo"] = "base",
+    own: float = 1.0,
     iterations: int = 64,
     lr: float = 3e-4,
     beta: float = 0.1,
@@ -44,9 +47,11 @@ def steered_answers(
     Args:
         seed: of the training and of the answers.
         on: the prompts, development or validation.
-        right: the weight of the logits of the reward model of right answers; that of the policy is 1.
+        right: the weight of the logits of the reward model of right answers.
         brief: the weight of that of short ones.
         policy: the guided one: the base, or a policy that learnt itself, from pairs on the axis `right` or from a rule.
+        own: the weight of the policy's logits, an inverse temperature: two models of weight 1 that agree are as sure
+            as one of weight 2, so that is what they are compared with.
         iterations: of each training, with 64 pairs, or 128 answers of the policy's own.
         lr: its learning rate.
         beta: of the loss on pairs.
@@ -57,7 +62,7 @@ def steered_answers(
     """
     settings = (seed, iterations, lr, beta)
     base = _base() if policy == "base" else trained(policy, *settings)
-    guides = [ModelLogits(base, 1.0)]
+    guides = [ModelLogits(base, own)]
     if right:
         guides.append(ModelLogits(trained("reward_right", *settings), right))
     if brief:
@@ -65,6 +70,41 @@ def steered_answers(
     samples = load_samples(f"shapeworld:sums-{on}")[:prompts]
     with joint_logits(base, guides):
         return answered(base, samples, seed)
+
+
+def blended_answers(
+    seed: int,
+    on: str,
+    blend: float | None = None,
+    own: float = 1.0,
+    iterations: int = 64,
+    lr: float = 3e-4,
+    beta: float = 0.1,
+    prompts: int = 256,
+) -> dict[str, Sequence[float]]:
+    """Answer sums by a policy with a head for each rater, or by one that learnt from the sum of what they prefer.
+
+    Args:
+        seed: of the training and of the answers.
+        on: the prompts, development or validation.
+        blend: the weight of the head of right answers; that of short ones has the rest. None: the policy of the sum.
+        own: the weight of the logits, an inverse temperature.
+        iterations: of each training, with 64 pairs.
+        lr: its learning rate.
+        beta: of the losses.
+        prompts: how many are answered, once each.
+
+    Returns:
+        `right`, 1 for a right answer, and `tokens`, its length.
+    """
+    policy = trained("sum" if blend is None else "heads", seed, iterations, lr, beta)
+    samples = load_samples(f"shapeworld:sums-{on}")[:prompts]
+    weights = None if blend is None else {"right": blend, "brief": 1 - blend}
+    with joint_logits(policy, [ModelLogits(policy, own)]):
+        if policy.heads is None:
+            return answered(policy, samples, seed)
+        with policy.heads.blended(weights):
+            return answered(policy, samples, seed)
 
 
 @cache

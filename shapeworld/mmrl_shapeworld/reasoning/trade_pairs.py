@@ -2,7 +2,8 @@
 
 `trade-pairs-train`, `-development` and `-validation`, with prompts of the split of `sums` of that name. Both answers
 are a careless writer's; one of them is right, and they differ in length. `chosen` is the right one, and `metadata.axes`
-says which is better on each axis: `right` and `brief`, as in `{"right": "chosen", "brief": "rejected"}`.
+says which is better on each axis: `right` and `brief`, as in `{"right": "chosen", "brief": "rejected"}`, and `sum`, by
+the sum of both rewards: a right answer is worth `WORTH` characters.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from mmrl_shapeworld.reasoning.traces import CARELESS, written_trace
 SIZES = {"train": 1024, "development": 512, "validation": 512}
 """Pairs of each set."""
 NAMES = tuple(f"trade-pairs-{part}" for part in SIZES)
+WORTH = 12
+"""The characters by which a right answer may be longer than a wrong one, and still be the better one in sum."""
 _SEED = 94
 
 
@@ -43,7 +46,7 @@ def _samples(part: str) -> tuple[Sample, ...]:
                 chosen=right,
                 rejected=wrong,
                 source=f"sums-{calculation.operands:02d}",
-                metadata={"axes": {"right": "chosen", "brief": "chosen" if len(right) < len(wrong) else "rejected"}},
+                metadata={"axes": axes_of(len(right) - len(wrong))},
             )
         )
     return tuple(found)
@@ -58,3 +61,16 @@ def samples(split: str) -> list[Sample]:
     if split not in NAMES:
         raise KeyError(f"there are no pairs with two raters {split!r}: choose one of {', '.join(NAMES)}")
     return list(_samples(split.removeprefix("trade-pairs-")))
+
+
+def axes_of(longer: int) -> dict[str, str]:
+    """Return which answer of a pair is better on each axis, if the chosen, right one is that many characters longer.
+
+    >>> axes_of(5), axes_of(20)["sum"]
+    ({'right': 'chosen', 'brief': 'rejected', 'sum': 'chosen'}, 'rejected')
+    """
+    return {
+        "right": "chosen",
+        "brief": "chosen" if longer < 0 else "rejected",
+        "sum": "chosen" if longer < WORTH else "rejected",
+    }
