@@ -13,6 +13,7 @@ from mmrl.understanding.joint_engine import ModelLogits, joint_logits
 from mmrl.understanding.rollout_engine import TransformersEngine
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.media import as_png, picture
+from tests.understanding.turn_environments import Shows
 
 REQUESTS = [
     RolloutRequest(Sample("short", prompt="Two and two?"), 5, 0),
@@ -120,6 +121,16 @@ def test_greedy_answers_take_the_largest_sum(base, guide):
     prompt, tokens = rollout.recording.prompts[0], rollout.token_ids[0]
     own, other = (next_token_logits(policy, prompt, tokens) for policy in (base, guide))
     assert tokens == [int((own + 2.0 * other)[0].argmax())]
+
+
+def test_episodes_of_several_turns_are_written_by_the_sum(new_player, guide):
+    """Every turn is read from the beginning, by each model; the rows are those that the models write by themselves."""
+    policy = new_player("qwen3_vl")
+    policy.play_in(Shows(("text", "picture")))
+    alone, joint = policy.rollout(REQUESTS, 0), sampled(policy, ModelLogits(policy, 1.0))
+    assert joint.token_ids == alone.token_ids
+    torch.testing.assert_close(joint.log_probs, alone.log_probs, atol=2e-5, rtol=0)
+    assert sampled(policy, ModelLogits(policy, 1.0), ModelLogits(guide, 1.0)).token_ids != alone.token_ids
 
 
 def test_what_cannot_be_added_is_refused(base, guide, new_player):
