@@ -77,6 +77,8 @@ def _head_errors(config: TrainConfig) -> Iterator[str]:
     if unknown := [name for name in config.evaluation.heads if name not in heads]:
         yield f"evaluation.heads.{unknown[0]}: policy.heads has {', '.join(heads) or 'no heads'}"
     if not heads:
+        if getattr(config.policy, "heads_lr_scale", 1.0) != 1.0:
+            yield "policy.heads_lr_scale: policy.heads names no heads: leave it out"
         return
     if len(set(heads)) != len(heads) or len(heads) < 2:
         yield f"policy.heads: expected the different names of two or more objectives, got {', '.join(heads)}"

@@ -393,6 +393,8 @@ class VLMPolicy(TokenPolicy):
 
     def lr_scale(self, name: str) -> float:
         """Return the learning rate of a parameter relative to `optimizer.lr`; 1 for the language model."""
+        if name.startswith("heads."):
+            return self.config.heads_lr_scale
         scales = {"vision": self.config.vision.lr_scale, "connector": self.config.connector.lr_scale, "language": 1.0}
         return scales[part_of(name)]
 

@@ -20,7 +20,7 @@ from mmrl_shapeworld.reasoning import (
     calculation_chains,
     calculation_splits,
     call_traces,
-    directed_sums,
+    directed_calculations,
     listed_calls,
     trade_pairs,
 )
@@ -60,7 +60,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (calculation_calls.NAMES, calculation_calls.samples),
     (answer_pairs.NAMES, answer_pairs.samples),
     (trade_pairs.NAMES, trade_pairs.samples),
-    (directed_sums.NAMES, directed_sums.samples),
+    (directed_calculations.NAMES, directed_calculations.samples),
     (listed_calls.NAMES, listed_calls.samples),
     (call_traces.NAMES, call_traces.samples),
     (shop_splits.NAMES, shop_splits.samples),

@@ -35,7 +35,9 @@ def headed(folder_of):
     def build(train: str = "full", heads: tuple[str, ...] = ("right", "brief")) -> VLMPolicy:
         torch.manual_seed(0)
         lora = LoraConfig(rank=2, alpha=4)
-        config = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu", train=train, heads=heads, lora=lora)
+        config = VLMConfig(
+            model=str(folder_of("qwen3_vl")), device="cpu", train=train, heads=heads, heads_lr_scale=5.0, lora=lora
+        )
         return VLMPolicy.from_config(config, TokenSamplingConfig(max_new_tokens=6), MediaConfig())
 
     return build
@@ -84,6 +86,8 @@ def test_all_heads_begin_as_the_model(headed, folder_of, train):
     with policy.reference():
         torch.testing.assert_close(says(policy), expected)
     assert {"heads.right", "heads.brief"} <= policy.parameters_to_train().keys()
+    scales = {name: policy.lr_scale(name) for name in policy.parameters_to_train()}
+    assert {name for name, scale in scales.items() if scale == 5.0} == {"heads.right", "heads.brief"}
 
 
 def test_a_blend_is_the_weighted_sum_of_the_logits_of_heads(headed):
@@ -161,6 +165,7 @@ def test_samples_say_who_is_better_on_every_axis(headed):
     ("overrides", "message"),
     [
         (["algorithm={name: mah_dpo}"], "mah_dpo trains a head for each axis"),
+        (["policy.heads_lr_scale=2.0"], "names no heads: leave it out"),
         (["policy.heads=[a]"], "the different names of two or more objectives, got a"),
         (["evaluation.heads={a: 1.0}"], r"evaluation\.heads\.a: policy.heads has no heads"),
         (["policy.heads=[a, b]", "run.place=window"], "run.place window divides the model"),

@@ -80,6 +80,7 @@ def blended_answers(
     iterations: int = 64,
     lr: float = 3e-4,
     beta: float = 0.1,
+    head_scale: float = 1.0,
     prompts: int = 256,
 ) -> dict[str, Sequence[float]]:
     """Answer sums by a policy with a head for each rater, or by one that learnt from the sum of what they prefer.
@@ -92,12 +93,15 @@ def blended_answers(
         iterations: of each training, with 64 pairs.
         lr: its learning rate.
         beta: of the losses.
+        head_scale: the learning rate of the heads is this many times that of the trunk.
         prompts: how many are answered, once each.
 
     Returns:
         `right`, 1 for a right answer, and `tokens`, its length.
     """
-    policy = trained("sum" if blend is None else "heads", seed, iterations, lr, beta)
+    policy = trained(
+        "sum" if blend is None else "heads", seed, iterations, lr, beta, 1.0 if blend is None else head_scale
+    )
     samples = load_samples(f"shapeworld:sums-{on}")[:prompts]
     weights = None if blend is None else {"right": blend, "brief": 1 - blend}
     with joint_logits(policy, [ModelLogits(policy, own)]):
@@ -108,9 +112,11 @@ def blended_answers(
 
 
 @cache
-def trained(learner: Learner, seed: int, iterations: int, lr: float, beta: float) -> VLMPolicy:
+def trained(learner: Learner, seed: int, iterations: int, lr: float, beta: float, head_scale: float = 1.0) -> VLMPolicy:
     """Return a policy after its training, always the same."""
     words = [*LEARNERS[learner], f"seed={seed}", f"training.iterations={iterations}", f"optimizer.lr={lr}"]
+    if learner == "heads":
+        words.append(f"policy.heads_lr_scale={head_scale}")
     if learner != "grpo":
         words += [f"algorithm.beta={beta}", "data.groups=64"]
     return trained_policy(*words)

@@ -1,8 +1,9 @@
-"""Sums whose prompts say how much a right answer and how much a short one counts, and an experiment with them.
+"""Calculations whose prompts say how much a right answer and how much a short one counts, and an experiment with them.
 
-`sums-directed` has the prompts of `sums-train`, each with one of seven directions, as in `97, 26;3+5*7=`: 97 % right
-and 26 % short, at an angle of 15 degrees. Its rewards are `numeric` and `length` with the weights of the direction; its
-demonstration is a careless writer's trace, which knows nothing of directions: for a warm start that reads them.
+`remainders-directed` has the prompts of `remainders-train`, each with one of seven directions, as in `97, 26;90+9-5=`:
+97 % right and 26 % short, at an angle of 15 degrees. Its rewards are `numeric` and `length` with the weights of the
+direction; its demonstration is a careless writer's trace, which knows nothing of directions: for a warm start that
+reads them.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from mmrl_shapeworld.reasoning.traces import CARELESS, written_trace
 if TYPE_CHECKING:
     from mmrl.understanding.vlm_policy import VLMPolicy
 
-NAMES = ("sums-directed", "sums-undirected")
-"""In `sums-undirected` the prompts say the same, and the rewards are those of 45 degrees for all."""
-REWARDS = (RewardChoice("numeric"), RewardChoice("length", args={"limit": 4, "slack": 24}))
-"""A direct answer of 4 tokens has the length reward 1, one of 28 tokens 0."""
+NAMES = ("remainders-directed", "remainders-undirected")
+"""In `remainders-undirected` the prompts say the same, and the rewards are those of 45 degrees for all."""
+REWARDS = (RewardChoice("numeric"), RewardChoice("length", args={"limit": 4, "slack": 16}))
+"""A direct answer of 4 tokens has the length reward 1, one of 20 tokens 0; few direct answers are right."""
 TEXT, ANGLES, _SEED = "{values};", 7, 95
 Score = Literal["directional", "scalar"]
-SPLIT = {"directional": "sums-directed", "scalar": "sums-undirected"}
+SPLIT = {"directional": "remainders-directed", "scalar": "remainders-undirected"}
 
 
 def samples(split: str) -> list[Sample]:
@@ -39,12 +40,12 @@ def samples(split: str) -> list[Sample]:
         KeyError: there is no such split.
     """
     if split not in NAMES:
-        raise KeyError(f"there are no sums with directions {split!r}: choose one of {', '.join(NAMES)}")
+        raise KeyError(f"there are no calculations with directions {split!r}: choose one of {', '.join(NAMES)}")
     rng = np.random.default_rng(_SEED)
-    traces = [written_trace(each, CARELESS, rng) for each in calculations("sums-train")]
-    plain = calculation_splits.samples("sums-train")
+    traces = [written_trace(each, CARELESS, rng) for each in calculations("remainders-train")]
+    plain = calculation_splits.samples("remainders-train")
     found = directed_samples(plain, REWARDS, ANGLES, TEXT, _SEED)
-    if split == "sums-undirected":
+    if split == "remainders-undirected":
         fixed = with_direction(plain[0], REWARDS, direction_of_angle(45)).rewards
         found = [replace(sample, rewards=fixed) for sample in found]
     pairs = zip(found, traces, strict=True)
@@ -63,7 +64,7 @@ def directed_answers(
     lr: float = 5e-4,
     prompts: int = 256,
 ) -> dict[str, Sequence[float]]:
-    """Answer sums whose prompts all have one direction, after imitation of the best answers in each direction.
+    """Answer calculations whose prompts all have one direction, after imitation of the best answers in each direction.
 
     Args:
         seed: of the training and of the answers.
@@ -84,7 +85,7 @@ def directed_answers(
     rewards = [replace(each) for each in REWARDS]
     directed = [
         with_direction(sample, rewards, direction_of_angle(angle), TEXT)
-        for sample in calculation_splits.samples(f"sums-{on}")[:prompts]
+        for sample in calculation_splits.samples(f"remainders-{on}")[:prompts]
     ]
     return answered(_trained(score, seed, warm, iterations, lr), directed, seed)
 
@@ -102,4 +103,6 @@ def _trained(score: Score, seed: int, warm: int, iterations: int, lr: float) -> 
         f"training.iterations={warm + iterations}",
         "rewards=[]",
         "data.groups=16",
+        "policy.model=shapeworld:remainders",
+        "sampling.max_new_tokens=64",
     )

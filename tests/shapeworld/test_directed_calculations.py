@@ -1,4 +1,4 @@
-"""Sums whose prompts say how much each reward counts."""
+"""Calculations whose prompts say how much each reward counts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from mmrl_shapeworld.reasoning import directed_sums
-from mmrl_shapeworld.reasoning.directed_sums import directed_answers
+from mmrl_shapeworld.reasoning import directed_calculations
+from mmrl_shapeworld.reasoning.directed_calculations import directed_answers
 
 
 def test_prompts_and_rewards_have_the_same_direction():
-    found = directed_sums.samples("sums-directed")
+    found = directed_calculations.samples("remainders-directed")
     assert len(found) == 4096
     angles = set()
     for sample in found[:200]:
@@ -20,11 +20,11 @@ def test_prompts_and_rewards_have_the_same_direction():
         assert sample.prompt.startswith(f"{100 * right:.0f}, {100 * short:.0f};")
         angles.add(round(math.degrees(math.atan2(short, right))))
     assert angles == {0, 15, 30, 45, 60, 75, 90}
-    alike = directed_sums.samples("sums-undirected")
+    alike = directed_calculations.samples("remainders-undirected")
     assert [each.prompt for each in alike] == [each.prompt for each in found]
     assert len({tuple(choice.weight for choice in each.rewards) for each in alike}) == 1
-    with pytest.raises(KeyError, match="choose one of sums-directed"):
-        directed_sums.samples("sums-none")
+    with pytest.raises(KeyError, match="choose one of remainders-directed"):
+        directed_calculations.samples("remainders-none")
 
 
 def test_the_prompt_is_all_that_differs_between_angles():
