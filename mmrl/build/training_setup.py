@@ -13,7 +13,7 @@ from mmrl.build.policies import policy_class
 from mmrl.build.reward_suites import Rewards, build_constraints
 from mmrl.config.algorithms.actor_critic import PPOConfig
 from mmrl.config.algorithms.advantage import AdvantageConfig
-from mmrl.config.algorithms.base import AlgorithmConfig, ExperienceKind
+from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.mixture import MixConfig, lead_of
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
@@ -360,19 +360,19 @@ def _stage(
         ):
             source = MixedSource(source, others)
         return TrainingSetup(source, objective, lagged, growing)
-    return TrainingSetup(_offline_source(config, algorithm.experience, policy, samples, prompts), objective)
+    return TrainingSetup(_offline_source(config, algorithm, policy, samples, prompts), objective)
 
 
 def _offline_source(
-    config: TrainConfig, experience: ExperienceKind, policy: Any, samples: Sequence[Sample], prompts: PromptSource
+    config: TrainConfig, algorithm: AlgorithmConfig, policy: Any, samples: Sequence[Sample], prompts: PromptSource
 ) -> ExperienceSource:
     """Return a source of the answers that samples contain, with as many rows as there are groups of rollouts."""
-    data = config.data
-    check_answers(samples, experience, policy)
+    data, experience, axis = config.data, algorithm.experience, getattr(algorithm, "axis", None)
+    check_answers(samples, experience, policy, axis)
     rows = data.groups * (2 if experience == "pairs" else 1)
     micro_batch = min(rows, data.micro_batch or rows)
     if experience == "pairs":
-        return PreferencePairs(policy, prompts, micro_batch)
+        return PreferencePairs(policy, prompts, micro_batch, axis)
     return Demonstrations(policy, prompts, micro_batch, config.seed)
 
 
@@ -406,7 +406,7 @@ def _imitated(
             if not taught:
                 raise DataError(f"algorithm.terms.{number}: none of the samples has a 'demonstration' for {term.name}")
             prompts = PromptSampler(taught, config.data.groups, fold_in(config.seed, TERM_STREAM, number))
-            found[number] = label, _offline_source(config, term.experience, policy, taught, prompts)
+            found[number] = label, _offline_source(config, term, policy, taught, prompts)
     return found
 
 

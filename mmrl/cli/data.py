@@ -1,4 +1,4 @@
-"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter`."""
+"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|direct`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from mmrl.cli.reward_settings import RewardArgs, reward_settings, weighted_rewards
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -248,6 +250,37 @@ def filter_(
         f"{found.always} too often, and {found.unscored} could not be scored"
     )
     typer.echo(f"Train with data.path={out}")
+
+
+@app.command()
+def direct(
+    file: Source,
+    *,
+    reward: Annotated[
+        list[str],
+        typer.Option("--reward", "-r", metavar="REWARD[=FACTOR]", help="One of two rewards; a factor scales it."),
+    ],
+    arg: RewardArgs = None,
+    angles: Annotated[int, typer.Option(min=2, help="Directions, from the first reward to the second.")] = 7,
+    text: Annotated[
+        str | None, typer.Option(help="What is put before a prompt; {names} and {values} are filled in.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of directions.")] = 0,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The samples with directions, as JSON Lines.")],
+) -> None:
+    """Put into each prompt how much each of two rewards counts, and weight the sample's rewards by it."""
+    from mmrl.data.directions import TEXT, directed_samples
+    from mmrl.data.jsonl import write_samples
+    from mmrl.data.sample import RewardChoice
+    from mmrl.data.sources import load_source
+
+    factors = weighted_rewards(reward, "--reward", unset=1.0)
+    settings = reward_settings([*factors], arg or [])
+    rewards = [RewardChoice(name, factor, settings[name]) for name, factor in factors.items()]
+    directed = directed_samples(load_source(file), rewards, angles, text or TEXT, seed)
+    write_samples(directed, out)
+    typer.echo(f"{out}: {len(directed)} samples in {angles} directions of {' and '.join(factors)}")
+    typer.echo(f"Train with data.path={out}, as by algorithm.name=rejection_sft")
 
 
 def _media(overrides: list[str], recipe: str | None) -> MediaConfig:

@@ -94,6 +94,12 @@ class VLMConfig(Section):
     """`lora`: adapters alone, the reference is the model with adapters off. `full`: all weights of the language model,
     the reference is a frozen copy."""
     lora: LoraConfig = LoraConfig()
+    heads: tuple[str, ...] = ()
+    """Output layers by the names of their objectives, which the algorithm mah_dpo trains and which are blended when the
+    model writes, in equal parts unless `evaluation.heads` says otherwise; empty: the model's own output layer."""
+    heads_lr_scale: PositiveFloat = 1.0
+    """The learning rate of the heads, as a share of `optimizer.lr`. Objectives that pull the trunk apart need a slow
+    trunk and fast heads."""
     vision: ModelPartConfig = ModelPartConfig()
     """The vision tower."""
     connector: ModelPartConfig = ModelPartConfig()

@@ -80,6 +80,11 @@ class EvaluationConfig(Section):
     """Unset: as in training, but along the ODE. Set: it stands alone, and takes nothing from the training's."""
     greedy: bool = False
     """True evaluates policies that write tokens once more, with the likeliest token each time."""
+    logits: dict[str, float] = Field(default_factory=dict)
+    """Set: evaluations draw each token from the softmax of a weighted sum of logits, `{base: 1.0, policy: 0.5}`, of
+    models of `models` and of `policy` (docs/inference.md)."""
+    heads: dict[str, float] = Field(default_factory=dict)
+    """Set: evaluations blend the heads of `policy.heads` with these weights; unset: in equal parts."""
 
 
 class TimeoutsConfig(Section):

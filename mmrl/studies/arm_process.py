@@ -56,6 +56,8 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
     from mmrl.build.load_models import build_models
     from mmrl.build.policies import build_policy, prepare_samples, without_exploration
     from mmrl.build.reward_suites import replace_named_rewards
+    from mmrl.build.training_setup import check
+    from mmrl.config.training import EvaluationConfig
     from mmrl.rewards.core.routing import SharedLoader
     from mmrl.training.run.run_folder import CONFIG, load_run
     from mmrl.workflows.train import Evaluator
@@ -65,6 +67,10 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
         own = config.evaluation.sampling or without_exploration(config.sampling)
         sampling = type(own).model_validate(own.model_dump() | changes)
         config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"sampling": sampling})})
+    if blends := {key: settings.pop(key) for key in ("logits", "heads") if key in settings}:
+        evaluation = EvaluationConfig.model_validate(config.evaluation.model_dump() | blends)
+        config = config.model_copy(update={"evaluation": evaluation})
+        check(config)
     replace_text(out / CONFIG, dump_config(config))
     policy: Any = build_policy(config.policy, config.sampling, config.media, config.environment)
     trained = load_run(folder.run)
@@ -90,7 +96,7 @@ def _settings_of_inference(policy: Any, settings: dict[str, Any]) -> Iterator[No
     from mmrl.rewards import load
 
     if unknown := settings.keys() - {"rlg", "lora_strength", "guide"}:
-        raise ConfigError(f"inference.{min(unknown)}: there are rlg, lora_strength, guide and sampling")
+        raise ConfigError(f"inference.{min(unknown)}: there are rlg, lora_strength, guide, logits, heads and sampling")
     with ExitStack() as stack:
         if (strength := settings.get("lora_strength")) is not None:
             stack.enter_context(lora_strength(policy.pipeline, strength))

@@ -6,6 +6,8 @@
 
     vlm_policy      the policy: rollout, replay, teacher forcing, checkpoints, and a check that media reach the loss
     rollout_engine  generation of answers, by the model itself or by a server
+    objective_heads output layers for several objectives, and their blends
+    joint_engine    sampling from a weighted sum of several models' logits
     vlm_replay      log-probabilities of recorded answers, packed with their prompts or row by row
     shared_prompt   prefill of a prompt, computed once for all answers to it
     prompt_encoder  samples to model inputs; the prompt cache and the conversation format
@@ -29,10 +31,12 @@ from mmrl.lazy import exports
 
 _HOMES = {
     "GeneratedTokens": "rollout_engine",
+    "ModelLogits": "joint_engine",
     "RolloutEngine": "rollout_engine",
     "TransformersEngine": "rollout_engine",
     "VLMPolicy": "vlm_policy",
     "apply_task": "tasks.definitions",
+    "joint_logits": "joint_engine",
 }
 
 __all__ = sorted(_HOMES)

@@ -14,7 +14,7 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.tokens import sample_tokens, scored_logits
 from mmrl.understanding.dialogue import Dialogue
 from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, stackable
-from mmrl.understanding.shared_prompt import Branch, Prefix, prefill
+from mmrl.understanding.shared_prompt import Prefix, prefill
 from mmrl.understanding.vlm import VLM
 
 COMPACT_BELOW = 0.75
@@ -29,6 +29,20 @@ class GeneratedTokens:
     log_probs: list[list[float]]  # of each token, at the sampling temperature, before top-k and top-p
     dialogue: Dialogue | None = field(default=None, repr=False, compare=False)
     """The rows as they were read, for their next turn; None: that reads them from the beginning."""
+
+
+class GrowingRows(Protocol):
+    """Rows that have been read, and that grow by one token at a time."""
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits [B, V] of the next token."""
+
+    def expand(self, index: Tensor) -> GrowingRows:
+        """Return the rows at `index`, in rising order and without repetition. Invalidates these."""
+
+    def extend(self, tokens: Tensor) -> tuple[Tensor, GrowingRows]:
+        """Read one more token in each row: return its logits [B, 1, V] and the longer rows. Invalidates these."""
 
 
 class RolloutEngine(Protocol):
@@ -71,10 +85,9 @@ class TransformersEngine:
             inputs = vlm.to_device(collate(some, vlm.padding))
             repeats = torch.tensor([counts[number] for number in numbers], device=vlm.device)
             rows = torch.arange(len(numbers), device=vlm.device).repeat_interleave(repeats)
-            prefix = prefill(vlm.model, vlm.family, inputs, some)
-            begun = prefix.branch(rows, sampling.max_new_tokens) if self.shares_prompts else prefix.expand(rows)
+            begun, prefix = self._begin(some, inputs, rows, sampling.max_new_tokens)
             generated = _generate(vlm, begun, sampling, generator)
-            if self.shares_prompts and vlm.family.batches and len(sets) == 1:
+            if prefix is not None and self.shares_prompts and vlm.family.batches and len(sets) == 1:
                 dialogue = Dialogue(prefix, rows)
             bounds = accumulate((counts[number] for number in numbers), initial=0)
             for number, (start, end) in zip(numbers, pairwise(bounds), strict=True):
@@ -93,13 +106,20 @@ class TransformersEngine:
         generated = _generate(self.vlm, begun, sampling, self._generator(sampling, seed))
         return replace(generated, dialogue=Dialogue(prefix, rows))
 
+    def _begin(
+        self, prompts: Sequence[EncodedPrompt], inputs: dict[str, Tensor], rows: Tensor, room: int
+    ) -> tuple[GrowingRows, Prefix | None]:
+        """Return the rows to write, and the prompts as they were read, if a dialogue may go on from them."""
+        prefix = prefill(self.vlm.model, self.vlm.family, inputs, prompts)
+        return prefix.branch(rows, room) if self.shares_prompts else prefix.expand(rows), prefix
+
     def _generator(self, sampling: TokenSamplingConfig, seed: int) -> torch.Generator | None:
         return torch.Generator(self.vlm.device).manual_seed(seed) if sampling.temperature else None
 
 
 @torch.inference_mode()  # 6 % faster than `no_grad`; only numbers leave it, no tensors
 def _generate(
-    vlm: VLM, prefix: Prefix | Branch, sampling: TokenSamplingConfig, generator: torch.Generator | None
+    vlm: VLM, prefix: GrowingRows, sampling: TokenSamplingConfig, generator: torch.Generator | None
 ) -> GeneratedTokens:
     rows = len(prefix.logits)
     tokens = torch.full((rows, sampling.max_new_tokens), vlm.padding, device=vlm.device)

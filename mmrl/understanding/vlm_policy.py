@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
@@ -28,6 +28,7 @@ from mmrl.tokens import pad_right
 from mmrl.tokens.token_policy import TokenPolicy
 from mmrl.understanding.encoded_prompt import EncodedPrompt
 from mmrl.understanding.media_gradient_check import check_recorded_media
+from mmrl.understanding.objective_heads import ObjectiveHeads
 from mmrl.understanding.observation_encoder import ObservationEncoder
 from mmrl.understanding.prompt_encoder import PromptEncoder
 from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
@@ -73,6 +74,7 @@ class VLMPolicy(TokenPolicy):
             if config.train == "lora"
             else full_training_of_parts(vlm.model, parts)
         )
+        self.heads = ObjectiveHeads(vlm.model, config.heads) if config.heads else None
 
     @classmethod
     def from_config(
@@ -111,6 +113,26 @@ class VLMPolicy(TokenPolicy):
         self.environment, self._waves = environment, waves
         most = getattr(self.vlm.model.config.get_text_config(), "max_position_embeddings", None)
         self._context = min((each for each in (context_tokens, most) if each is not None), default=None)
+
+    def parameters_to_train(self) -> dict[str, nn.Parameter]:
+        """Return the trained parameters by their names in the model; heads are `heads.NAME`."""
+        heads = {} if self.heads is None else self.heads.weights
+        return super().parameters_to_train() | {f"heads.{name}": weight for name, weight in heads.items()}
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """Return a context in which the policy computes with the parameters that training started from."""
+        with super().reference(), nullcontext() if self.heads is None else self.heads.original():
+            yield
+
+    def head_in_place(self) -> AbstractContextManager[None]:
+        """Return a context in which the model has the chosen head or blend, or else that of all in equal parts."""
+        return nullcontext() if self.heads is None else self.heads.blended()
+
+    @contextmanager
+    def _precision(self) -> Iterator[None]:
+        with super()._precision(), self.head_in_place():
+            yield
 
     def freeze(self) -> None:
         """Train nothing from now on, and let go of the reference."""
@@ -176,6 +198,8 @@ class VLMPolicy(TokenPolicy):
     def write_weights(self, folder: Path) -> None:
         """Write the trained parameters: a PEFT folder, or all weights as safetensors."""
         self._trainable.save(folder)
+        if self.heads is not None:
+            self.heads.save(folder)
 
     @torch.no_grad()
     def score_recording(self, recording: TokenRecording) -> Tensor:
@@ -368,14 +392,26 @@ class VLMPolicy(TokenPolicy):
 
     def lr_scale(self, name: str) -> float:
         """Return the learning rate of a parameter relative to `optimizer.lr`; 1 for the language model."""
+        if name.startswith("heads."):
+            return self.config.heads_lr_scale
         scales = {"vision": self.config.vision.lr_scale, "connector": self.config.connector.lr_scale, "language": 1.0}
         return scales[part_of(name)]
 
     def save(self, folder: Path) -> None:
-        """Write a PEFT folder, or with full training a folder that `AutoModelForImageTextToText` loads."""
-        self._trainable.save(Path(folder))
+        """Write a PEFT folder, or with full training a folder that `AutoModelForImageTextToText` loads.
+
+        Of a model with heads, that folder holds their blend in equal parts, and the heads beside it.
+        """
+        with self.head_in_place():
+            self.write_weights(Path(folder))
         if self.config.train == "full":
             self.vlm.processor.save_pretrained(folder)
+
+    def load(self, folder: Path) -> None:
+        """Load what `save` wrote into the same parameters."""
+        super().load(folder)
+        if self.heads is not None:
+            self.heads.load(Path(folder))
 
     def _check_turns(self, layout: Layout) -> None:
         if layout.gathers_in_calls:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -72,7 +72,7 @@ class Evaluator:
         models: NamedModels,  # that rewards may ask
     ) -> None:
         settings, data = config.evaluation, config.data
-        self._models = models.scorers
+        self._named, self._models = models, models.scorers
         self._policy, self._run, self._settings = policy, run, settings
         self._pictures = config.run.pictures
         self._reader = reader_of(config.media)
@@ -97,22 +97,38 @@ class Evaluator:
         """Evaluate, keep scores and pictures in the run's folder, and return means by name."""
         metrics: dict[str, float] = {}
         for name, (samples, draws, sampling) in self._sets.items():
-            scored = evaluate(
-                self._policy,
-                samples,
-                self._suite,
-                draws=draws,
-                batch=self._settings.batch,
-                seed=self._settings.seed,
-                sampling=sampling,
-                step=step,
-                pictures=self._pictures,
-                reader=self._reader,
-                models=self._models,
-            )
+            with self._sampled_from():
+                scored = evaluate(
+                    self._policy,
+                    samples,
+                    self._suite,
+                    draws=draws,
+                    batch=self._settings.batch,
+                    seed=self._settings.seed,
+                    sampling=sampling,
+                    step=step,
+                    pictures=self._pictures,
+                    reader=self._reader,
+                    models=self._models,
+                )
             numbers = processes.on_main(partial(self._keep, name, scored))
             metrics |= {key if name in ("validation", "groups") else f"{name}_{key}": numbers[key] for key in numbers}
         return metrics
+
+    @contextmanager
+    def _sampled_from(self) -> Iterator[None]:
+        """While open, rollouts have the blend of heads, or draw from the sum of logits, that evaluations are set to."""
+        policy: Any = self._policy
+        with ExitStack() as stack:
+            if self._settings.heads:
+                stack.enter_context(policy.heads.blended(self._settings.heads))
+            if self._settings.logits:
+                from mmrl.understanding.joint_engine import ModelLogits, joint_logits
+
+                chosen = [(self._named[name], weight) for name, weight in self._settings.logits.items()]
+                parts = [ModelLogits(cast(Any, each.policy), weight, each.weights) for each, weight in chosen]
+                stack.enter_context(joint_logits(policy, parts))
+            yield
 
     def _keep(self, name: str, scored: Evaluation) -> dict[str, float]:
         """Save an evaluation of the set `name`, and return its metrics."""

@@ -21,7 +21,9 @@ from mmrl_shapeworld.reasoning import (
     calculation_chains,
     calculation_splits,
     call_traces,
+    directed_calculations,
     listed_calls,
+    trade_pairs,
 )
 from mmrl_shapeworld.shop import shop_splits
 from mmrl_shapeworld.vqa import question_splits
@@ -61,6 +63,8 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (calculation_chains.NAMES, calculation_chains.samples),
     (calculation_calls.NAMES, calculation_calls.samples),
     (answer_pairs.NAMES, answer_pairs.samples),
+    (trade_pairs.NAMES, trade_pairs.samples),
+    (directed_calculations.NAMES, directed_calculations.samples),
     (listed_calls.NAMES, listed_calls.samples),
     (call_traces.NAMES, call_traces.samples),
     (shop_splits.NAMES, shop_splits.samples),

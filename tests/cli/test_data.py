@@ -97,3 +97,16 @@ def test_prepare_exits_1_on_bad_media_unless_excluded(folder):
 def test_prepare_accepts_media_keys_only(folder):
     done = run("prepare", "good.jsonl", "--out", "cache", "data.groups=3")
     assert done.exit_code == 2 and "only keys of media can be set here" in done.output
+
+
+def test_data_direct_writes_directions_into_prompts_and_weights(folder):
+    done = run(
+        "direct", "good.jsonl", "-r", "numeric", "-r", "length=2", "-a", "length.limit=9", "--out", "directed.jsonl"
+    )
+    assert done.exit_code == 0, done.output
+    assert "2 samples in 7 directions of numeric and length" in done.output
+    for line in Path("directed.jsonl").read_text().splitlines():
+        sample = json.loads(line)
+        right, short = (reward["weight"] for reward in sample["rewards"])
+        assert right**2 + (short / 2) ** 2 == pytest.approx(1.0) and sample["rewards"][1]["args"] == {"limit": 9}
+        assert sample["prompt"].startswith(f"Weights of numeric, length: {100 * right:.0f}, {50 * short:.0f}.")

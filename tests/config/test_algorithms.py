@@ -66,7 +66,7 @@ def test_one_line_of_yaml_selects_an_algorithm(algorithm):
     config = parse_config(SMALLEST, "tiny.yaml", [f"algorithm={{name: {name}}}"])
     assert type(config.algorithm) is algorithm and config.algorithm == algorithm()
     assert algorithm.experience in ("rollouts", "demonstrations", "pairs")
-    if name in ("distill", "mix", "ppo"):  # a teacher, terms and a critic are named beside them
+    if name in ("distill", "mix", "ppo", "mah_dpo"):  # a teacher, terms, a critic and heads are named beside them
         return
     errors = list(config.algorithm.validation_errors(config))
     assert all("one, and there is one" in line or "several" in line for line in errors), errors

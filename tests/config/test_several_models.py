@@ -57,6 +57,9 @@ BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
         ([BALANCED.format("{name: meta_gradient, start: 0.99}", ", {name: sft}")], "start: 0.99 is not between least"),
         ([BALANCED.format("{name: volatile}", ", {name: sft}")], "algorithm.balance"),
         ([TEACHER, "run.overlap.lag=1"], "models: snapshots are taken between iterations"),
+        (["evaluation.logits={t: 1.0}"], r"evaluation.logits.t: there is no such model in models; the names are"),
+        (["evaluation.logits={policy: 0.0}"], "evaluation.logits: no model has a weight other than 0"),
+        (["algorithm={name: online_dpo, axis: brief}"], "algorithm.axis: it reads the two texts of a sample"),
     ],
 )
 def test_what_cannot_work_is_refused_by_key(overrides, message):
@@ -69,6 +72,10 @@ def test_image_tokens_have_no_models_and_pipelines_none_that_are_trained():
         check(load_config("shapes-ar", [TEACHER]))
     with pytest.raises(ConfigError, match=r"models.teacher.train: pipelines beside the policy are teachers"):
         check(load_config("quickstart", ["models={teacher: {model: shapeworld, train: full}}"]))
+    with pytest.raises(ConfigError, match=r"evaluation\.logits: policies of kind pipeline add no logits"):
+        check(load_config("quickstart", ["evaluation.logits={policy: 1.0}"]))
+    with pytest.raises(ConfigError, match=r"algorithm\.reference_free: the loss of media compares errors"):
+        check(load_config("quickstart", ["algorithm={name: dpo, reference_free: true}"]))
 
 
 def test_several_processes_train_no_mix_of_several_terms():

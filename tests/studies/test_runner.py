@@ -124,7 +124,7 @@ def test_inference_arms_may_be_guided_by_a_reward(finished):
     result = run_study(load_study(write(folder, "guided", text)), StudyOptions(root=folder / "runs"), SilentDisplay())
     assert result.claims[0].contrasts[0].mean > 0
     wrong = load_study(write(folder, "unknown", text.replace("guide.shapeworld_clip", "guidance")))
-    with pytest.raises(RunError, match="there are rlg, lora_strength, guide and sampling"):
+    with pytest.raises(RunError, match="there are rlg, lora_strength, guide, logits, heads and sampling"):
         run_study(wrong, StudyOptions(root=folder / "runs"), SilentDisplay())
 
 
@@ -240,6 +240,23 @@ def test_the_bill_states_iterations_and_rows(finished):
     rows = dict(bill(load_study(write(folder, "first")), StudyOptions(root=folder / "runs", jobs=1)))
     assert rows["with"].startswith("2 iterations, 16 rows; seed 0: trained already in ")
     assert rows["all"] == "2 arms, 1 seeds each, 1 at once"
+
+
+def test_inference_may_add_the_logits_of_several_models(tmp_path):
+    """The model before training alone is the base to the bit, and the trained one alone is the arm itself."""
+    text = STUDY.replace("quickstart", "shapes-reasoning").replace("metric: shapeworld", "metric: numeric")
+    text = text.replace("sampling.steps: 3", "sampling.max_new_tokens: 12, models.start.model: 'shapeworld:sums'")
+    arms = {"with": "", "without": ", inference.logits: {start: 1.0, policy: 0.0}", "own": ", inference.logits: "
+            "{start: 0.0, policy: 1.0}"}  # fmt: skip
+    lines = "".join(f"  {name}: {{optimizer.lr: 1.0e-3{more}}}\n" for name, more in arms.items())
+    text = text[: text.index("  with:")] + lines + text[text.index("decide:") :]
+    text = text.replace("with > without", "without = base within 0.000001")
+    text = text.replace("evaluation.prompts: 6, evaluation.batch: 6", "evaluation.prompts: 48, evaluation.batch: 48")
+    study, options = load_study(write(tmp_path, "logits", text)), StudyOptions(root=tmp_path / "runs")
+    result = run_study(study, options, SilentDisplay())
+    assert result.verdict == "holds"
+    found = result.measures["numeric on validation"].values
+    assert found["own"] == found["with"] != found["base"]
 
 
 def test_a_budget_of_tokens_ends_every_arm_when_they_are_spent(tmp_path):

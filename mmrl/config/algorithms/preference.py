@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.base import VELOCITY_REGRESSION, AlgorithmConfig, ExperienceKind, MatchingConfig
+from mmrl.config.sampling import SamplingConfig
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
@@ -34,12 +35,38 @@ class DPOConfig(MatchingConfig):
     `weighting: epsilon`."""
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """The share of pairs that are thought to be labelled the wrong way round; sigmoid only."""
+    reference_free: bool = False
+    """True: the reward of a text is beta times its log-probability, and not relative to the reference. What is learnt
+    is an autoregressive reward model, which guides another model by its logits (GenARM, arXiv:2410.08193)."""
+    axis: str | None = None
+    """The axis of `metadata.axes` of a pair that says which answer is chosen, as in `{"brief": "rejected"}`: the text
+    under `rejected` is the better one. Unset: the text under `chosen`."""
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each key that has no effect beside the others."""
         yield from super().validation_errors(config)
+        media = isinstance(config.sampling, SamplingConfig)
+        if self.reference_free and media:
+            yield "algorithm.reference_free: the loss of media compares errors with the reference: leave it out"
+        if self.axis is not None and (media or self.experience != "pairs"):
+            yield "algorithm.axis: it reads the two texts of a sample, which dpo on texts learns from: leave it out"
         if self.label_smoothing > 0 and self.loss != "sigmoid":
             yield f"algorithm.label_smoothing: the loss {self.loss} has none: choose sigmoid, or leave it out"
+
+
+class MAHDPOConfig(AlgorithmConfig):
+    """MAH-DPO (arXiv:2510.01167): DPO on each axis of `metadata.axes` of a pair, with an output layer for each."""
+
+    experience: ClassVar[ExperienceKind] = "pairs"
+    objective: ClassVar[str] = "mmrl.training.objectives.head_preferences:HeadPreferences"
+    name: Literal["mah_dpo"] = "mah_dpo"
+    beta: PositiveFloat = 0.1
+    """The price of leaving the reference, for every head."""
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield a message unless the policy has heads."""
+        if not getattr(config.policy, "heads", ()):
+            yield "policy.heads: mah_dpo trains a head for each axis of the pairs: name the axes, or choose dpo"
 
 
 class OnlineDPOConfig(DPOConfig):

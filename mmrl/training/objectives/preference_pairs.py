@@ -24,7 +24,8 @@ class PreferenceLearning(Objective):
     """A loss that makes chosen answers likelier than rejected ones, relative to the reference.
 
     Rows 2i and 2i + 1 of a micro-batch are a pair of one group: chosen, rejected. A pair of which one could not be
-    used (`scored` False) is left out.
+    used (`scored` False) is left out. With `reference_free` the log-probabilities stand for the reward by themselves,
+    as in an autoregressive reward model (GenARM, arXiv:2410.08193, equation 4).
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS, Capability.TEACHER_FORCE})
@@ -36,18 +37,21 @@ class PreferenceLearning(Objective):
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Return the number of usable pairs."""
-        return int(_pairs(batch).sum())
+        return int(usable_pairs(batch).sum())
 
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Replay both answers of all pairs, under the reference and under the policy."""
-        rollout, pairs = batch.rollout, _pairs(batch).to(batch.rollout.mask.device)
+        rollout, pairs = batch.rollout, usable_pairs(batch).to(batch.rollout.mask.device)
         mask = rollout.mask & pairs.repeat_interleave(2)[:, None]
         step_indices = mask.any(0).nonzero()[:, 0].tolist()
         if not step_indices:
             return
         mask, old = mask[:, step_indices], rollout.log_probs[:, step_indices]
-        with self._policy.reference():
-            reference = replayed_log_probs(self._policy, rollout, step_indices)
+        if getattr(self._config, "reference_free", False):
+            reference = torch.zeros_like(old)
+        else:
+            with self._policy.reference():
+                reference = replayed_log_probs(self._policy, rollout, step_indices)
 
         def loss(log_probs: Tensor) -> Tensor:
             if rollout.policy_version == self._policy.version:
@@ -87,7 +91,7 @@ def _sides(values: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
     return values[0::2][pairs], values[1::2][pairs]
 
 
-def _pairs(batch: MicroBatch) -> Tensor:
+def usable_pairs(batch: MicroBatch) -> Tensor:
     """[P] bool: whether both answers of a pair are there and can be used.
 
     Raises:

@@ -5,8 +5,8 @@ A reader turns answers into rollouts: texts for a policy that writes texts, imag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -36,7 +36,7 @@ class _DataSetSource:
     micro_batch: int  # rows of one rollout
 
     def __post_init__(self) -> None:
-        self._read = answer_reader(self.policy)
+        self._read: AnswerReader = answer_reader(self.policy)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the prompts; the rest follows from the seed and the iteration."""
@@ -75,14 +75,18 @@ class PreferencePairs(_DataSetSource):
     """A source of the chosen and the rejected answer to each prompt of an iteration.
 
     Rows 2i and 2i + 1 are a pair of one group, chosen first (advantage 1), then rejected (advantage -1), and no pair is
-    split over two rollouts.
+    split over two rollouts. With an `axis`, the samples say which answer is chosen on it.
 
     Raises:
         ConfigError: `micro_batch` is odd.
     """
 
+    axis: str | None = None
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self._read, TextAnswerReader):
+            self._read = replace(self._read, axis=self.axis)
         if self.micro_batch % 2:
             raise ConfigError(f"data.micro_batch: {self.micro_batch} rows would split a pair: take an even number")
 
@@ -109,6 +113,7 @@ class TextAnswerReader:
     """A reader of texts, each with its end token."""
 
     policy: TeacherForcingPolicy
+    axis: str | None = None  # of `metadata.axes`, which says which text of a pair is chosen; None: as they stand
     kind: ClassVar[str] = "text"
 
     def demonstrations(self, sample: Sample) -> tuple[str, ...] | tuple[tuple[str, ...], ...]:
@@ -116,8 +121,9 @@ class TextAnswerReader:
         return demonstrated_turns(sample) or demonstrations_of(sample)
 
     def pair(self, sample: Sample) -> tuple[str, str]:
-        """Return the chosen and the rejected text."""
-        return preference_pair(sample)
+        """Return the chosen and the rejected text, on the reader's axis."""
+        chosen, rejected = preference_pair(sample)
+        return (chosen, rejected) if self.axis is None or chosen_on(sample, self.axis) else (rejected, chosen)
 
     def __call__(self, answers: Sequence[OfflineAnswer]) -> Rollout:
         """Return a rollout with teacher forcing."""
@@ -185,10 +191,10 @@ def answer_reader(policy: Policy) -> AnswerReader:
     return TextAnswerReader(policy)  # type: ignore[arg-type]
 
 
-def check_answers(samples: Sequence[Sample], kind: str, policy: Policy) -> None:
+def check_answers(samples: Sequence[Sample], kind: str, policy: Policy, axis: str | None = None) -> None:
     """Raise, before training, unless every sample has the answers that a source needs.
 
-    `kind` is "demonstrations" or "pairs", the `experience` of the algorithm.
+    `kind` is "demonstrations" or "pairs", the `experience` of the algorithm; `axis` is that of pairs of texts.
 
     Raises:
         DataError: samples lack answers; the message has their number and the first one's id.
@@ -202,6 +208,9 @@ def check_answers(samples: Sequence[Sample], kind: str, policy: Policy) -> None:
             has = ()
         if not has:
             lacking.append(sample.id)
+    if axis is not None and not lacking:
+        for sample in samples:
+            chosen_on(sample, axis)
     if lacking:
         expected = (
             f"a {read.kind} under 'chosen' and another under 'rejected'"
@@ -221,6 +230,22 @@ def preference_pair(sample: Sample) -> tuple[str, str]:
     if not (isinstance(chosen, str) and isinstance(rejected, str)) or chosen == rejected:
         raise DataError(f"sample {sample.id!r} needs two different texts, 'chosen' and 'rejected', to prefer one")
     return chosen, rejected
+
+
+def chosen_on(sample: Sample, axis: str) -> bool:
+    """Return whether the text under `chosen` is the better one on an axis of `metadata.axes`.
+
+    Raises:
+        DataError: the sample says nothing about this axis.
+    """
+    axes = sample.metadata.get("axes")
+    side = axes.get(axis) if isinstance(axes, Mapping) else None
+    if side not in ("chosen", "rejected"):
+        raise DataError(
+            f"sample {sample.id!r}: expected metadata.axes.{axis} to be chosen or rejected, the better text of the "
+            f"pair on this axis, got {side!r}"
+        )
+    return bool(side == "chosen")
 
 
 def _experience(

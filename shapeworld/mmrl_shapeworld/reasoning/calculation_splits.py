@@ -7,8 +7,10 @@ five prompts have 14 to 20 operands, and the models before training almost never
 `sums-halves-development` and `sums-halves-validation`, two operands are as likely as the largest two numbers of them
 together, before prompts that come twice are left out. In `sums-reflections`, demonstrations are episodes of two turns
 for the environment `attempts`. In `sums-announced`, every second prompt begins with a budget of tokens, as in
-`36;3+5*7=`, and its demonstration is the careless writer's fullest trace within it. In
-`sums-habitual`, demonstrations are in full and right, but the value after the subtraction of 8 or 9 is one too high.
+`36;3+5*7=`, and its demonstration is the careless writer's fullest trace within it. In `sums-habitual`, demonstrations
+are in full and right, but the value after the subtraction of 8 or 9 is one too high. In `sums-checked`, only prompts
+with the smallest two numbers of operands have an `answer`; in `sums-trusted`, all have one, with the `confidence` 1 for
+these prompts and 0 for the others.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
@@ -60,18 +62,8 @@ REQUEST = "?"
 HABITS_SEED = 83
 """In `-habitual`, the prompts of training have the traces of a writer with a habit as demonstrations."""
 TRAINING = (
-    "train",
-    "few",
-    "mostly-hard",
-    "hard",
-    "hardest",
-    "rarely-hard",
-    "questions",
-    "short",
-    "halves",
-    "reflections",
-    "announced",
-    "habitual",
+    *("train", "few", "mostly-hard", "hard", "hardest", "rarely-hard", "short", "halves", "questions"),
+    *("reflections", "announced", "habitual", "checked", "trusted"),
 )
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in dict.fromkeys((*PARTS, *MORE, *TRAINING)))
 
@@ -88,7 +80,7 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     name, _, part = split.partition("-")
     if part == "questions":
         return calculations(f"{name}-few")
-    if part in ("reflections", "announced", "habitual"):
+    if part in ("reflections", "announced", "habitual", "checked", "trusted"):
         return calculations(f"{name}-train")
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
@@ -168,11 +160,12 @@ def samples(split: str) -> list[Sample]:
     """
     family, _, part = split.partition("-")
     reflected = iter(_reflections(family)) if part == "reflections" else None
+    easiest = FAMILIES[family].operands[:2]
     found = [
         Sample(
             id=f"{split}-{number:04d}",
             prompt=str(calculation),
-            answer=calculation.answer,
+            answer=calculation.answer if part != "checked" or calculation.operands in easiest else None,
             source=f"{family}-{calculation.operands:02d}",
             demonstration=next(reflected) if reflected else right_trace(calculation) if part in TRAINING else None,
             metadata={
@@ -186,6 +179,11 @@ def samples(split: str) -> list[Sample]:
         )
         for number, calculation in enumerate(calculations(split))
     ]
+    if part == "trusted":
+        return [
+            replace(each, metadata={**each.metadata, "confidence": float(each.metadata["operands"] in easiest)})
+            for each in found
+        ]
     if part == "habitual":
         rng = np.random.default_rng((HABITS_SEED, FAMILIES[family].modulus))
         traces = [written_trace(calculation, HABITUAL, rng) for calculation in calculations(split)]

@@ -77,7 +77,7 @@ FORMLESS: dict[str, dict] = {
 }
 """The arguments of those that judge a text's form or length, which has no right answer."""
 ELSEWHERE = {
-    *("bmas", "cotrained", "learned_text", "likely_answer", "reasoning_reflection", "reference_likelihood"),
+    *("bmas", "cotrained", "hybrid", "learned_text", "likely_answer", "reasoning_reflection", "reference_likelihood"),
     *(name for name in BUILT_IN if name.startswith("judge")),
 }
 """They need a model or a server, and have separate tests."""

@@ -187,6 +187,11 @@ OTHER_TEXTS = {
         written("a red circle", answer="a red circle"),
         [written(text, answer="a red circle") for text in ("", "blue square of", "a " * 90, "red", "\0")],
     ),
+    "hybrid": Control(  # texts that the rule cannot read are left to a second rule, which a wrong one does not please
+        built("hybrid", rule="numeric", model="ocr_ned", if_wrong=0.5),
+        written("7", answer="7"),
+        [written(text, answer="7") for text in (*HOSTILE, "8", "7 or 8", "nan")],
+    ),
     "remote": Control(
         remote, written("the longest text of all"), [written(text) for text in ("", "bad", "\0", "short")]
     ),

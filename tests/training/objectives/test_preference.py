@@ -63,6 +63,23 @@ def test_dpo_gradient_by_hand():
     assert seen["preference_accuracy"] == (margin > 0).float().mean().item()
 
 
+def test_an_autoregressive_reward_is_the_log_probability_itself():
+    """-log sigmoid(beta (log p(chosen) - log p(rejected))), without the reference, which makes another gradient."""
+    policy = TokenPolicy()
+    batch = paired(policy)
+    moved(policy)
+    free = DPOConfig(beta=0.7, reference_free=True)
+    got, gauges = gradient_of(PreferenceLearning(policy, free), policy, [batch])
+    now = log_probs_of(policy, batch.rollout).where(batch.rollout.mask, 0.0).sum(1)
+    policy.logits.grad = None
+    margin = 0.7 * (now[0::2] - now[1::2])
+    (-torch.log(1 / (1 + torch.exp(-margin)))).mean().backward()
+    torch.testing.assert_close(got, policy.logits.grad)
+    assert gauges.values()["preference_accuracy"] == (margin > 0).float().mean().item()
+    relative, _ = gradient_of(PreferenceLearning(policy, DPOConfig(beta=0.7)), policy, [batch])
+    assert (relative - got).norm() > 1e-3
+
+
 def test_incomplete_pairs_have_no_gradient():
     policy = TokenPolicy()
     batch = paired(policy)

@@ -69,6 +69,21 @@ def test_pairs_are_adjacent_and_never_split():
         pairs(TokenPolicy(), micro_batch=3)
 
 
+def test_an_axis_says_which_answer_of_a_pair_is_chosen():
+    axes = {"right": "chosen", "brief": "rejected"}
+    samples = paired_samples(metadata={"axes": axes})
+    prompts = PromptSampler(samples, 3, seed=0)
+    for axis, expected in ((None, "chosen"), ("right", "chosen"), ("brief", "rejected")):
+        source = PreferencePairs(TokenPolicy(), prompts, 6, axis)
+        (batch,) = collect(source).micro_batches
+        assert batch.advantages.tolist() == [1.0, -1.0] * 3
+        assert batch.rollout.media[0::2] == [getattr(sample, expected) for sample in batch.rollout.samples[0::2]]
+        check_answers(samples, "pairs", TokenPolicy(), axis)
+    for broken in ({}, {"brief": "both"}):
+        with pytest.raises(DataError, match=r"expected metadata\.axes\.brief to be chosen or rejected"):
+            check_answers(paired_samples(metadata={"axes": broken}), "pairs", TokenPolicy(), "brief")
+
+
 def probability(policy, answer):
     """The mean probability of a text of each question."""
     table = policy.logits.detach().softmax(-1)

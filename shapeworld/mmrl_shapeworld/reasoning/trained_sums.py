@@ -1,0 +1,56 @@
+"""Policies that learn to answer sums within an experiment, and what they then answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from mmrl.build.policies import build_policy
+from mmrl.config.loading.load import load_config
+from mmrl.config.train import TrainConfig
+from mmrl.data.sample import Sample
+from mmrl.evaluation.evaluate import evaluate
+from mmrl.rewards.core.executor import WeightedReward
+from mmrl.rewards.core.registry import load
+from mmrl.rewards.core.suite import RewardSuite
+from mmrl.workflows.train import train
+
+if TYPE_CHECKING:
+    from mmrl.understanding.vlm_policy import VLMPolicy
+
+
+def untrained_policy() -> VLMPolicy:
+    """Return the policy of the recipe `shapes-reasoning` as it is before training."""
+    return _built(_config())
+
+
+def trained_policy(*overrides: str) -> VLMPolicy:
+    """Return the policy that the recipe `shapes-reasoning` with these changes trains, without evaluations."""
+    config = _config(*overrides)
+    policy = _built(config)
+    with TemporaryDirectory() as folder:
+        run = config.run.model_copy(update={"dir": str(Path(folder) / "run"), "display": "quiet", "pictures": 0})
+        train(config.model_copy(update={"run": run}), policy=policy)
+    return policy
+
+
+def answered(policy: VLMPolicy, samples: Sequence[Sample], seed: int) -> dict[str, Sequence[float]]:
+    """Return for one answer to each sample `right`, 1 for the right number, and `tokens`, its length."""
+    suite = RewardSuite([WeightedReward(load("numeric"))])
+    found = evaluate(policy, samples, suite, draws=1, batch=256, seed=seed)
+    suite.close()
+    return {"right": found.values["numeric"].tolist(), "tokens": [float(each or 0) for each in found.tokens]}
+
+
+def _built(config: TrainConfig) -> VLMPolicy:
+    from mmrl.understanding.vlm_policy import VLMPolicy
+
+    policy = build_policy(config.policy, config.sampling)
+    assert isinstance(policy, VLMPolicy)
+    return policy
+
+
+def _config(*overrides: str) -> TrainConfig:
+    return load_config("shapes-reasoning", ["data.validation=null", "evaluation={}", *overrides])
