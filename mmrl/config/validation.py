@@ -106,18 +106,23 @@ def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> 
                 f"stages.{number}.algorithm: stages train on the policy's own answers, and {staged.algorithm.name} on "
                 "what samples contain: use pretraining"
             )
-        elif not staged.algorithm.on_decisions:
+        elif not _on_log_probs(staged):
             yield f"stages.{number}.algorithm: {staged.algorithm.name} needs no log-probabilities, and stages do"
         yield from (
             f"stages.{number}: {error}" for error in validation_errors(staged, capabilities) if error not in own
         )
-    if not config.algorithm.on_decisions:
+    if not _on_log_probs(config):
         yield f"stages: {config.algorithm.name} needs no log-probabilities, and stages do: leave them out"
     before = sum(stage.iterations for stage in config.stages)
     if config.pretraining is not None:
         before += config.pretraining.iterations
     if before >= config.training.iterations:
         yield f"stages: they and pretraining are the first of training.iterations, which must be more than {before}"
+
+
+def _on_log_probs(config: TrainConfig) -> bool:
+    """Return whether the algorithm learns by log-probabilities; for tokens all do, imitation too."""
+    return config.algorithm.on_decisions or not isinstance(config.sampling, SamplingConfig)
 
 
 def _evaluation_errors(config: TrainConfig) -> Iterator[str]:
