@@ -47,9 +47,9 @@ PAIRS = 20
 """Pairs of a step."""
 STRESSED = 0.25
 """The share of pairs with a stressed caption."""
-WITH_CAPTION = 2
+WITH_CAPTION = 3
 """Rows with a caption about each pair."""
-THINKS = 0.6
+THINKS = 0.8
 """The share of rows with a caption that have whole thoughts."""
 BASE = Judge({"number": 0.3, "size": 0.2, "colour": 0.12, "shape": 0.25, "place": 0.12}, 0.3, 0.2)
 """The careless judge of the last part of the training, if there is one."""

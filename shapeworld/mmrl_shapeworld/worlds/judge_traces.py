@@ -62,7 +62,7 @@ class Judge:
 
 SURE = Judge()
 """The judge without errors."""
-CARELESS = Judge({"number": 0.2, "size": 0.15, "colour": 0.08, "shape": 0.2, "place": 0.08}, 0.1, 0.1)
+CARELESS = Judge({"number": 0.08, "size": 0.06, "colour": 0.04, "shape": 0.08, "place": 0.04}, 0.0, 0.05)
 """The judge whose traces are the demonstrations."""
 
 
