@@ -1,4 +1,4 @@
-"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|direct`."""
+"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|direct|judge`."""
 
 from __future__ import annotations
 
@@ -281,6 +281,25 @@ def direct(
     write_samples(directed, out)
     typer.echo(f"{out}: {len(directed)} samples in {angles} directions of {' and '.join(factors)}")
     typer.echo(f"Train with data.path={out}, as by algorithm.name=rejection_sft")
+
+
+@app.command()
+def judge(
+    file: Source,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The questions, as JSON Lines.")],
+    question: Annotated[
+        str, typer.Option(metavar="TEXT", help="The question, with {prompt} for the pair's prompt.")
+    ] = "",
+) -> None:
+    """Turn pairs (prompt, chosen, rejected) into questions for a judge, each pair in both orders."""
+    from mmrl.build.datasets import load_samples
+    from mmrl.data.jsonl import write_samples
+    from mmrl.data.judged_pairs import QUESTION, judged_pairs
+
+    found = judged_pairs(load_samples(file), question or QUESTION)
+    write_samples(found, out)
+    typer.echo(f"{out}: {len(found)} questions about {len(found) // 2} pairs, in both orders")
+    typer.echo(f"Train with mmrl train judging data.path={out}")
 
 
 def _media(overrides: list[str], recipe: str | None) -> MediaConfig:

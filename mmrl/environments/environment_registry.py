@@ -30,6 +30,7 @@ ENVIRONMENTS: Registry[Any] = Registry(
     {
         "attempts": "mmrl.environments.attempts:Attempts",
         "attributed": "mmrl.environments.attributed_progress:AttributedProgress",
+        "rechecks": "mmrl.environments.rechecks:Rechecks",
         "recorded": "mmrl.environments.recorded:RecordedTraces",
         "ruled": "mmrl.environments.rule_tree:RuledProgress",
         "tagged": "mmrl.environments.tagged_steps:TaggedSteps",

@@ -41,6 +41,8 @@ VLM_SCREENS = WEIGHTS / "vlm-screens"
 """The VLM that clicks buttons over several turns, of `mmrl_shapeworld.worlds.button_environment`."""
 VLM_ROOMS = WEIGHTS / "vlm-rooms"
 """The VLM that places blocks around a table over several turns, of `mmrl_shapeworld.worlds.room_environment`."""
+VLM_JUDGE = WEIGHTS / "vlm-judge"
+"""The VLM that judges pairs of pictures, of `mmrl_shapeworld.worlds.picture_pairs`."""
 IMAGE_AR = WEIGHTS / "ar-shapes-32"
 """The token image generator."""
 CLIP = WEIGHTS / "clip-shapes"
@@ -62,6 +64,7 @@ _FOLDERS: Mapping[str, Mapping[str, Path]] = {
         "zoom": VLM_ZOOM,
         "pages": VLM_PAGES,
         "rooms": VLM_ROOMS,
+        "judge": VLM_JUDGE,
     },
     "image_tokens": {"": IMAGE_AR},
     "clip": {"": CLIP},

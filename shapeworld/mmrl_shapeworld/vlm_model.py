@@ -83,6 +83,11 @@ WORLD_WORDS = (
     *("Open", "Write", "Describe", "as", "chart", "on", "page", "table"),
 )
 
+JUDGE_PIECES = ("<think>", "</think>")
+JUDGE_WORDS = ("number", "size", "colour", "shape", "place", "most", "again")
+"""Further words of the judges of `mmrl_shapeworld.worlds.picture_pairs`."""
+_WORDS_AND_NUMBERS = r"[0-9]+, |[0-9]+| ?[A-Za-z]+| ?[^A-Za-z0-9]"
+
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
 <|im_start|>{{ message.role }}
@@ -116,7 +121,18 @@ def tokenizer(of_worlds: bool = False) -> PreTrainedTokenizerFast:
     return exact_tokenizer(
         (*_pieces(), *(_pieces_of_worlds() if of_worlds else ())),
         (*JSON_PIECES, *ROLES, *(WORLD_PIECES if of_worlds else ())),
-        r"[0-9]+, |[0-9]+| ?[A-Za-z]+| ?[^A-Za-z0-9]",
+        _WORDS_AND_NUMBERS,
+    )
+
+
+def judge_tokenizer() -> PreTrainedTokenizerFast:
+    """Return the tokenizer of the worlds with the words of judges behind the others, and numbers after a space."""
+    words = (each for word in JUDGE_WORDS for each in (word, f" {word}"))
+    numbers = (f" {number}" for number in range(10))
+    return exact_tokenizer(
+        (*_pieces(), *_pieces_of_worlds(), *JUDGE_PIECES, *words, *numbers),
+        (*JSON_PIECES, *ROLES, *WORLD_PIECES, *JUDGE_PIECES),
+        f" [0-9]|{_WORDS_AND_NUMBERS}",
     )
 
 

@@ -51,6 +51,7 @@ LINES: list[tuple[str, dict[str, Any], str, str]] = [
     ("gui", {"answer": CLICK}, '{"action": "click", "coordinate": [300, 300]}', '{"action": "click"}'),
     ("gui", {"answer": {"action": "type", "text": "hi"}}, '{"action": "type", "text": "hi"}', "type(content='ho')"),
     ("table2latex", {"answer": TABLE}, TABLE, TABLE.replace("1", "3")),
+    ("judging", {"answer": "B", "images": (PICTURE, PICTURE)}, "B", "A"),
 ]
 MEDIA = {"video-qa": "videos", "temporal-grounding": "videos", "math": None, "puzzle": None, "science": None}
 THOUSANDTHS = CoordinateFormat("norm_1000")

@@ -50,6 +50,8 @@ BUILT_IN = {
     "agent_plan": "mmrl.rewards.rules.agent_plan:AgentPlan",
     # answers with a value
     "multiple_choice": "mmrl.rewards.rules.multiple_choice:MultipleChoice",
+    "verdict": "mmrl.rewards.rules.verdicts:Verdict",
+    "both_orders": "mmrl.rewards.rules.verdicts:BothOrders",
     "maths": "mmrl.rewards.rules.maths:Maths",
     "numeric": "mmrl.rewards.rules.numeric:Numeric",
     "count_exact": "mmrl.rewards.rules.numeric:CountExact",
@@ -85,6 +87,7 @@ BUILT_IN = {
     "reference_likelihood": "mmrl.rewards.rules.reference_likelihood:ReferenceLikelihood",
     "reasoning_reflection": "mmrl.rewards.rules.reference_likelihood:ReasoningReflection",
     "likely_answer": "mmrl.rewards.rules.reference_likelihood:LikelyAnswer",
+    "direct_verdict": "mmrl.rewards.rules.direct_verdict:DirectVerdict",
     # episodes of an environment
     "outcome": "mmrl.rewards.rules.outcome:EpisodeOutcome",
     "tool_calls": "mmrl.rewards.rules.outcome:ToolCalls",
@@ -129,6 +132,7 @@ BUILT_IN = {
     "judge": "mmrl.rewards.judges.judge:Judge",
     "judge_pairs": "mmrl.rewards.judges.judge:JudgePairs",
     "judge_checklist": "mmrl.rewards.judges.judge:JudgeChecklist",
+    "trained_judge": "mmrl.rewards.judges.trained_judge:TrainedJudge",
     "judge_ranking": "mmrl.rewards.judges.judge:JudgeRanking",
     "unified_reward": "mmrl.rewards.judges.unified_reward:UnifiedReward",
     "unified_reward_pairs": "mmrl.rewards.judges.unified_reward:UnifiedRewardPairs",

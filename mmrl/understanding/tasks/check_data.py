@@ -319,7 +319,7 @@ _BOXES = ("box_iou", "box_giou", "box_diou", "box_ciou", "dynamic_iou", "reachab
 _DETECTIONS = ("detection_f1", "detection_map", "od_length", "weighted_pr", "vision_r1", "region_proposals")
 _VERBATIM = (
     *("chart_relaxed", "chart_table", "count_exact", "count_graded", "maths", "multiple_choice", "numeric", "ocr_cer"),
-    *("ocr_ned", "ocr_wer", "rouge", "teds", "temporal_iou", "tube_iou"),
+    *("ocr_ned", "ocr_wer", "rouge", "teds", "temporal_iou", "tube_iou", "verdict"),
 )
 _WRITERS: dict[str, Callable[[References, Arguments], str]] = {
     **dict.fromkeys((*_BOXES, *_DETECTIONS), _boxes),

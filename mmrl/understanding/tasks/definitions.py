@@ -83,6 +83,7 @@ WORD = AnswerSpec("a word, a short phrase or a number", RewardChoice("chart_rela
 VALUE = AnswerSpec("the value or the label", RewardChoice("chart_relaxed"))
 VALUES = AnswerSpec("a JSON list of the values or labels, in order", RewardChoice("chart_relaxed"))
 TABLE = AnswerSpec("the table, as a tabular of LaTeX", RewardChoice("teds"))
+VERDICT = AnswerSpec("the letter of the better answer, A or B", RewardChoice("verdict"))
 
 GROUNDING = Task("grounding", "Find the one thing that is described.", BOX)
 DETECTION = Task("detection", "Find all things of some kinds.", BOXES)
@@ -96,6 +97,7 @@ VIDEO_QA = Task("video-qa", "Answer questions about videos.", WORD, media="video
 TEMPORAL_GROUNDING = Task("temporal-grounding", "Find when something happens in a video.", SPAN, media="video")
 GUI = Task("gui", "Take the next action on a screen.", ACTION)
 TABLE_TO_LATEX = Task("table2latex", "Write a table in LaTeX.", TABLE)
+JUDGING = Task("judging", "Judge which of two answers is better.", VERDICT, media="none")
 
 _CONSTANTS = {constant: task for constant, task in list(globals().items()) if isinstance(task, Task)}
 BUILT_IN_TASKS = {task.name: task for task in _CONSTANTS.values()}

@@ -17,7 +17,9 @@ from PIL import Image
 from mmrl.data.sample import Sample
 from mmrl.rewards import Reward, RewardInput, load
 from mmrl.workflows.train_reward import load_reward_recipe, train_reward
-from mmrl_shapeworld.shipped_models import CLIP
+from mmrl_shapeworld.shipped_models import CLIP, VLM_JUDGE
+from mmrl_shapeworld.vqa.canvas import PALETTE
+from mmrl_shapeworld.worlds.picture_pairs import painted
 from tests.rewards.judges.fake_judge_server import FakeJudge, Says, pictures
 from tests.rewards.models import tiny_models, tiny_qwen_scorers, tiny_vlm
 from tests.understanding.media import as_png
@@ -158,6 +160,16 @@ def texts(name: str, **args) -> Control:
     )
 
 
+WANTED = ("3", "large", "red", "circle", "left")
+PAINTED = [WANTED, ("2", "large", "red", "circle", "left"), ("2", "small", "blue", "circle", "right")]
+
+
+def painted_answer(number: int) -> RewardInput:
+    """Return a picture that fits the caption (0), or less and less; 3 is another that does not fit at all."""
+    picture = Image.fromarray(PALETTE[painted(PAINTED[min(number, 2)], number)[0]])
+    return drawn(picture, " ".join(WANTED))
+
+
 VIDEO = [SCENE, EMPTY, SCENE, EMPTY]
 RANDOM_VIDEO = Control(
     video_reward,
@@ -193,6 +205,12 @@ CONTROLS: dict[str, Control] = {
     "demonstrated_steps": Control(demonstrated, drawn(SCENE), [drawn(EMPTY), drawn(NOISE), drawn(STRIP)]),
     "learned": Control(learned, RED, [replace(RED, image=image) for image in (coloured(0, 901), EMPTY, STRIP)]),
     "learned_text": texts("learned_text"),
+    "trained_judge": Control(
+        built("trained_judge", model=str(VLM_JUDGE), question="{prompt}", max_new_tokens=40, device="cpu"),
+        painted_answer(0),
+        [painted_answer(1), painted_answer(2)],
+        [painted_answer(3)],
+    ),
     "cotrained": texts("cotrained", rule="numeric"),
     "unified_reward": unified("unified_reward", scores),
     "unified_reward_pairs": unified("unified_reward_pairs", shares, others=[EMPTY]),

@@ -47,6 +47,7 @@ RIGHT: dict[str, tuple[dict, str]] = {
     ),
     "tool_call_match": ({"answer": [CALL]}, f"<tool_call>{json.dumps(CALL)}</tool_call>"),
     "multiple_choice": ({"answer": "B", "choices": ["a cat", "a dog", "a cow"]}, "B"),
+    "verdict": ({"answer": "A"}, "A"),
     "maths": ({"answer": "\\frac{1}{2}"}, "0.5"),
     "numeric": ({"answer": 3.5}, "3.5"),
     "mathvista": ({"answer": "3.5", "question_type": "free_form", "answer_type": "float", "precision": 1}, "3.5"),
@@ -77,7 +78,16 @@ FORMLESS: dict[str, dict] = {
 }
 """The arguments of those that judge a text's form or length, which has no right answer."""
 ELSEWHERE = {
-    *("bmas", "cotrained", "hybrid", "learned_text", "likely_answer", "reasoning_reflection", "reference_likelihood"),
+    *(
+        "bmas",
+        "both_orders",
+        "cotrained",
+        "hybrid",
+        "learned_text",
+        "likely_answer",
+        "reasoning_reflection",
+        "reference_likelihood",
+    ),
     *(name for name in BUILT_IN if name.startswith("judge")),
 }
 """They need a model or a server, and have separate tests."""
@@ -86,7 +96,16 @@ CHAINS_AND_PLANS = {
 }
 """They read a chain of thoughts, need arguments, or are best where nothing is written: see `test_chains_and_plans`."""
 
-SHORT = ("count_exact", "count_graded", "numeric", "mathvista", "chart_relaxed", "multiple_choice", "point_in_box")
+SHORT = (
+    "count_exact",
+    "count_graded",
+    "numeric",
+    "mathvista",
+    "chart_relaxed",
+    "multiple_choice",
+    "point_in_box",
+    "verdict",
+)
 """Their right answers are so short that a random text may be one."""
 
 NASTY = [

@@ -1,0 +1,27 @@
+"""Stages of a run: which algorithms they may have."""
+
+from __future__ import annotations
+
+import pytest
+
+from mmrl.build.training_setup import check
+from mmrl.config import load_config
+from mmrl.errors import ConfigError
+
+STAGE = "stages=[{iterations: 2, algorithm: {name: %s}}]"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name"),
+    [
+        *(("shapes-vlm", name) for name in ("rejection_sft", "online_dpo", "grpo", "sft")),
+        *(("quickstart", name) for name in ("rejection_sft", "diffusion_nft")),
+    ],
+)
+def test_stages_imitate_prefer_or_explore(recipe, name):
+    check(load_config(recipe, [STAGE % name]))
+
+
+def test_pipelines_imitate_in_a_run_by_themselves():
+    with pytest.raises(ConfigError, match=r"stages.0.algorithm: sft learns from what samples contain"):
+        check(load_config("quickstart", [STAGE % "sft"]))
