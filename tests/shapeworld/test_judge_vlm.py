@@ -70,6 +70,7 @@ def test_its_training_starts_from_the_other_model_and_saves_what_loads(tmp_path,
 
 
 @pytest.mark.slow
-def test_it_is_neither_at_chance_nor_without_room():
-    found = vlm_judge.measure(VLM_JUDGE, "judge-development", greedy=False)
-    assert 0.52 < found["verdict"] < 0.75
+def test_it_judges_well_where_it_thinks_and_has_room_where_it_does_not():
+    assert 0.7 < vlm_judge.measure(VLM_JUDGE, "judge-development", greedy=False)["verdict"] < 0.93
+    assert vlm_judge.measure(VLM_JUDGE, "judge-development", False, "<think>number")["both_orders"] > 0.85
+    assert vlm_judge.measure(VLM_JUDGE, "judge-development", False, "<think></think>")["verdict"] < 0.75

@@ -75,6 +75,12 @@ def test_win_rates_are_those_of_single_comparisons_in_both_orders(judge):
         assert rates[i] == pytest.approx(expected)
 
 
+def test_a_trained_judge_ranks_pictures_by_how_well_they_fit(judge):
+    output = judge.score(pictures())
+    assert output.values["trained_judge"].tolist() == [1, 0.5, 0]
+    assert output.values["trained_judge_agreement"].tolist() == [1, 1, 1]
+
+
 def test_rates_of_a_consistent_judge_are_ranks(judge):
     output = scripted(judge, lengths).score(texts("a", "abc", "ab"))
     assert output.values["trained_judge"].tolist() == [0, 1, 0.5]
