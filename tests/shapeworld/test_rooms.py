@@ -115,12 +115,12 @@ def test_no_text_breaks_an_episode(text):
 def test_a_text_that_is_no_layout_leaves_everything_and_a_heap_counts_for_nothing():
     episode = RoomEpisode(ROOM)
     step = episode.step("nothing")
-    assert step.rewards == {"gain": 0.0} and step.info["valid"] == 0
+    assert step.rewards == {"gain": 0.0, "related_gain": 0.0} and step.info["valid"] == 0
     assert episode.outcome()["score"] == 0 and episode.outcome()["collisions"] == 1
     np.testing.assert_array_equal(np.asarray(step.observation.images[0]), colours_of(draw_room(ROOM, ROOM.heap)))
-    assert episode.step("16, 25, 26, 16, 36, 25").rewards == {"gain": 1.0}
+    assert episode.step("16, 25, 26, 16, 36, 25").rewards == {"gain": 1.0, "related_gain": 1.0}
     last = episode.step("nonsense")
-    assert last.observation is None and last.rewards == {"gain": 0.0}
+    assert last.observation is None and last.rewards == {"gain": 0.0, "related_gain": 0.0}
     outcome = episode.outcome()
     assert outcome["success"] and outcome["invalid"] == 2 and outcome["ended"] == "turns"
     with pytest.raises(ValueError, match="over"):
@@ -131,7 +131,8 @@ def test_gains_add_up_to_the_score_and_a_cut_off_turn_ends_the_episode():
     for room in rooms("rooms-development")[:50]:
         episode = RoomEpisode(room)
         steps = [episode.step(action) for action in trace(room, careless(np.random.default_rng(1)))]
-        assert sum(step.rewards["gain"] for step in steps) == pytest.approx(episode.outcome()["score"])
+        for reward, total in (("gain", "score"), ("related_gain", "related")):
+            assert sum(step.rewards[reward] for step in steps) == pytest.approx(episode.outcome()[total])
     cut = RoomEpisode(ROOM)
     assert cut.step(None).observation is None and cut.outcome()["ended"] == "cut_off"
 

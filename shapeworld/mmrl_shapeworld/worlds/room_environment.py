@@ -2,8 +2,8 @@
 
 An action places the middles of all blocks, in the order of the prompt: `12, 34, 40, 20, 30, 50`, or JSON such as
 [{"point_2d": [12, 34]}, {"point_2d": [40, 20]}, {"point_2d": [30, 50]}]. The observation is the room with the blocks
-there. The last layout counts; a text that is no layout leaves the blocks where they are. The reward of a turn, `gain`,
-is the change of the score.
+there. The last layout counts; a text that is no layout leaves the blocks where they are. The rewards of a turn are
+`gain`, the change of the score, and `related_gain`, that of the share of blocks that are at their side of the table.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class RoomEpisode:
             raise ValueError("the episode is over")
         if action is None:
             self._ended = "cut_off"
-            return Step(None, {"gain": 0.0}, {"valid": 0.0, **self._shares()})
-        before = _score(self.measures)
+            return Step(None, {"gain": 0.0, "related_gain": 0.0}, {"valid": 0.0, **self._shares()})
+        before = self.measures
         layout = layout_in(action, self._space, len(self.room.blocks))
         self._turns += 1
         self._invalid += layout is None
@@ -94,8 +94,9 @@ class RoomEpisode:
         if self._turns == self._max_turns:
             self._ended = "turns"
         observation = Observation(images=(self.picture(),)) if self._ended is None else None
-        gain = _score(self.measures) - before
-        return Step(observation, {"gain": gain}, {"valid": float(layout is not None), **self._shares()})
+        after = self.measures
+        rewards = {"gain": _score(after) - _score(before), "related_gain": after.related - before.related}
+        return Step(observation, rewards, {"valid": float(layout is not None), **self._shares()})
 
     def outcome(self) -> Mapping[str, Any]:
         """Return the measures of the last layout.

@@ -2,7 +2,7 @@
 
 `shapeworld:stream-train`, `-development`, `-validation`, and `-ood`, where the thing in the question has an unseen
 colour: the clips arrive one after another, and the question last. `shapeworld:stream-whole-train` and so on have the
-same streams with all clips and the question at once.
+same streams with all clips and the question at once, and the same ids.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _samples(split: str) -> tuple[Sample, ...]:
     rng = np.random.default_rng((_SEED, len(SIZES)))
     return tuple(
         Sample(
-            id=f"{split}-{number:04d}",
+            id=f"{split.replace(_WHOLE, 'stream-')}-{number:04d}",
             prompt=stream.question if whole else WATCH,
             videos=tuple(gif_uri(frames_of(each)) for each in stream.movements[: CLIPS if whole else 1]),
             answer=stream.as_dict(),
