@@ -20,8 +20,9 @@ REWARDS = {
     "blot": [load("legible_text")],
     "movers": [load("agent_plan", limit=10)],
     "grasp": [load("box_iou"), load("path_coverage")],
+    "hidden": [load("weighted_pr"), load("mmrl_shapeworld.worlds.hidden_things:HiddenFound")],
 }
-CARELESS = {"drive": (0.9, 1.0), "blot": (0.05, 0.7), "movers": (0.6, 0.9), "grasp": (0.3, 0.8)}
+CARELESS = {"drive": (0.9, 1.0), "blot": (0.05, 0.7), "movers": (0.6, 0.9), "grasp": (0.3, 0.8), "hidden": (0.6, 0.8)}
 """The mean reward of demonstrations lies between these."""
 
 

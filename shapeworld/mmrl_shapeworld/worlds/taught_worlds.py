@@ -1,7 +1,7 @@
 """Worlds whose form of answer no shipped model knows, each to be taught by the demonstrations of a careless annotator.
 
-`shapeworld:drive-train`, `-development` and `-validation`, and so of `blot`, `movers` and `grasp`. Samples name no
-reward, so that a run chooses its own. Forms of questions come by turns, and are the sources of samples.
+`shapeworld:drive-train`, `-development` and `-validation`, and so of `blot`, `movers`, `grasp` and `hidden`.
+Samples name no reward, so that a run chooses its own. Forms of questions come by turns, and are the sources of samples.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from mmrl.data.sample import Sample
 from mmrl_shapeworld.vqa.canvas import gif_uri, png_uri
 from mmrl_shapeworld.vqa.questions import Question
-from mmrl_shapeworld.worlds import blotted_texts, drives, graspable_parts, movers
+from mmrl_shapeworld.worlds import blotted_texts, drives, graspable_parts, hidden_things, movers
 from mmrl_shapeworld.worlds.world_splits import checksum
 
 Draw = Callable[[np.random.Generator], Question]
@@ -25,6 +25,7 @@ WORLDS: Mapping[str, Mapping[str, Draw]] = {
     "blot": {"blot-none": blotted_texts.clean_text, "blot-some": blotted_texts.blotted_text},
     "movers": {"movers": movers.movers},
     "grasp": {"grasp": graspable_parts.grasp},
+    "hidden": {"hidden": hidden_things.hidden},
 }
 """The forms of questions of each world by source, in training."""
 TESTED: Mapping[str, Mapping[str, Draw]] = {
