@@ -99,6 +99,17 @@ def fit(
     model.eval()
 
 
+def with_new_words(source: Path, processor: Qwen3VLProcessor) -> Qwen3VLForConditionalGeneration:
+    """Return a saved model with embeddings for all words of a processor, those that it lacks near the mean of others."""
+    model = Qwen3VLForConditionalGeneration.from_pretrained(source)
+    old = model.get_input_embeddings().num_embeddings
+    model.resize_token_embeddings(len(processor.tokenizer), mean_resizing=False)
+    with torch.no_grad():
+        table = model.get_input_embeddings().weight
+        table[old:] = table[:old].mean(0) + 0.5 * table[:old].std(0) * torch.randn_like(table[old:])
+    return model
+
+
 def build_optimizers(model: nn.Module, muon: float, adamw: float) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside blocks and mergers, AdamW for all else."""
     named = dict(model.named_parameters())

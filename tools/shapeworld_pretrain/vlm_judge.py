@@ -39,7 +39,8 @@ from mmrl_shapeworld.vqa.questions import Question, named
 from mmrl_shapeworld.worlds.disjoint_draws import SHARES, checksum_of
 from mmrl_shapeworld.worlds.judge_traces import CLOSE, OPEN, SURE, Judge, fitting, listed, trace
 from mmrl_shapeworld.worlds.picture_pairs import DIMENSIONS, PicturePair, sample_pair
-from tools.shapeworld_pretrain.vlm import build_optimizers
+from tools.shapeworld_pretrain.steps import advance, set_rate_by_time
+from tools.shapeworld_pretrain.vlm import build_optimizers, with_new_words
 from tools.shapeworld_pretrain.vlm_batches import look, to_patches
 from tools.shapeworld_pretrain.vlm_hints import Hints, targets
 
@@ -162,14 +163,8 @@ class JudgeRows:
 
 def start(source: Path) -> tuple[Qwen3VLForConditionalGeneration, Qwen3VLProcessor]:
     """Return a model with embeddings for the words of judges, new ones if need be, and its processor."""
-    model = Qwen3VLForConditionalGeneration.from_pretrained(source)
     processor = vlm_model.processor(words=vlm_model.judge_tokenizer())
-    old = model.get_input_embeddings().num_embeddings
-    model.resize_token_embeddings(len(processor.tokenizer), mean_resizing=False)
-    with torch.no_grad():
-        table = model.get_input_embeddings().weight
-        table[old:] = table[:old].mean(0) + 0.5 * table[:old].std(0) * torch.randn_like(table[old:])
-    return model, processor
+    return with_new_words(source, processor), processor
 
 
 def train(
@@ -197,10 +192,7 @@ def train(
     model.train()
     while spent < 1:
         spent = (time.process_time() - started) / (60 * minutes)
-        rate = min(1, (step + 1) / 20) * min(1.0, max(0.0, 1.25 * (1 - spent)))
-        for optimizer in optimizers:
-            for rates in optimizer.param_groups:
-                rates["lr"] = rates["initial_lr"] * rate
+        set_rate_by_time(optimizers, step, spent)
         pairs = [draw_pair(rng) for _ in range(PAIRS)]
         judge = BASE if spent > careless_from else SURE
         rows = [row for number, pair in enumerate(pairs) for row in rows_about(number, pair, rng, judge)]
@@ -212,10 +204,7 @@ def train(
             mean = float(np.mean([loss for kind, loss in zip(kinds, losses.tolist(), strict=True) if kind == name]))
             running[name] = 0.95 * running.get(name, mean) + 0.05 * mean
         running["hints"] = 0.95 * running.get("hints", hint.item()) + 0.05 * hint.item()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        advance(optimizers, model)
         step += 1
         if step % 50 == 0:
             summary = " ".join(f"{name} {value:.3f}" for name, value in running.items())

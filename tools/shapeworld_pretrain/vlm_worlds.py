@@ -28,7 +28,7 @@ from mmrl_shapeworld.worlds.spurious_clips import cued_clip
 from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_SHAPES, UNSEEN_SHAPES
 from mmrl_shapeworld.worlds.world_splits import WORLDS, checksum, measure_of, world_questions, world_sample
 from tools.shapeworld_pretrain.steps import advance, set_rate_by_time
-from tools.shapeworld_pretrain.vlm import build_optimizers, losses_of
+from tools.shapeworld_pretrain.vlm import build_optimizers, losses_of, with_new_words
 from tools.shapeworld_pretrain.vlm_batches import BatchBuilder
 from tools.shapeworld_pretrain.vlm_evaluate import answers
 from tools.shapeworld_pretrain.vlm_hints import Hints
@@ -59,14 +59,8 @@ def start(source: Path = VLM) -> tuple[Qwen3VLForConditionalGeneration, Qwen3VLP
 
     `source` is the folder of the embedded VLM, or of a model that this script saved.
     """
-    model = Qwen3VLForConditionalGeneration.from_pretrained(source)
     processor = vlm_model.processor(of_worlds=True)
-    old = model.get_input_embeddings().num_embeddings
-    model.resize_token_embeddings(len(processor.tokenizer), mean_resizing=False)
-    with torch.no_grad():
-        table = model.get_input_embeddings().weight
-        table[old:] = table[:old].mean(0) + 0.5 * table[:old].std(0) * torch.randn_like(table[old:])
-    return model, processor
+    return with_new_words(source, processor), processor
 
 
 def draw(world: str, rng: np.random.Generator) -> Question:
