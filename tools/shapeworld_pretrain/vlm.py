@@ -100,7 +100,7 @@ def fit(
 
 
 def with_new_words(source: Path, processor: Qwen3VLProcessor) -> Qwen3VLForConditionalGeneration:
-    """Return a saved model with embeddings for all words of a processor, those that it lacks near the mean of others."""
+    """Return a saved model with embeddings for all words of a processor, new ones near the mean of the others."""
     model = Qwen3VLForConditionalGeneration.from_pretrained(source)
     old = model.get_input_embeddings().num_embeddings
     model.resize_token_embeddings(len(processor.tokenizer), mean_resizing=False)
