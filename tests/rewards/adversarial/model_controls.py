@@ -165,8 +165,8 @@ PAINTED = [WANTED, ("2", "large", "red", "circle", "left"), ("2", "small", "blue
 
 
 def painted_answer(number: int) -> RewardInput:
-    """Return a picture that fits the caption (0), or less and less; 3 is another that does not fit at all."""
-    picture = Image.fromarray(PALETTE[painted(PAINTED[min(number, 2)], number)[0]])
+    """Return a picture that fits the caption (0), or less and less; 3 is another that fits."""
+    picture = Image.fromarray(PALETTE[painted(PAINTED[number % 3], number)[0]])
     return drawn(picture, " ".join(WANTED))
 
 
