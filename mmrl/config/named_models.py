@@ -10,7 +10,6 @@ from pydantic import Field, PositiveInt, model_validator
 from mmrl.config.section import Section
 from mmrl.config.training import OptimizerConfig
 from mmrl.config.written_prompts import WrittenPromptsConfig
-from mmrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
@@ -140,10 +139,6 @@ def written_prompt_errors(config: TrainConfig) -> Iterator[str]:
         yield f"data.prompts.by: {chosen.by} is no model of the run that writes texts ({known}): add it to models"
     if config.data.replay is not None:
         yield "data.replay: written prompts come once, so that their answers cannot be replayed: leave it out"
-    try:
-        chosen.reader.reader()
-    except ConfigError as err:
-        yield str(err)
 
 
 def untrained_errors(config: TrainConfig) -> Iterator[str]:
