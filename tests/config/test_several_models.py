@@ -32,7 +32,10 @@ BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
             ["data.prompts={name: written, by: t, reader: {name: 'tests.data.test_written_prompts:Doubled'}}"],
             "data.prompts.by: t is no model of the run that writes texts",
         ),
-        (["data.prompts={name: written, by: t, reader: {name: 'tests.data.nowhere:X'}}"], "question reader"),
+        (
+            [*PARTNER, "data.prompts={name: written, by: partner, reader: {name: 'tests.data.nowhere:X'}}"],
+            "no module named 'tests.data.nowhere'|tests.data.nowhere",
+        ),
         (["rounds=2"], "rounds: 2 rounds of stages, and there are no stages"),
         (["models={t: {model: x, of: policy}}"], "either model, the name of another model, or of: policy"),
         (["models={t: {}}"], "either model"),
