@@ -124,7 +124,6 @@ def check(config: TrainConfig) -> None:
     if errors := [
         *validation_errors(config, policy.capabilities),
         *untrained_errors(config),
-        *(config.data.prompts.errors() if isinstance(config.data.prompts, WrittenPromptsConfig) else ()),
         *_flat_reward_errors(config),
         *_cascaded_reward_errors(config),
         *_learned_weight_errors(config),

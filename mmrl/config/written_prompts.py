@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
 from mmrl.components import Registry
 from mmrl.config.section import Section, registered
-from mmrl.errors import ConfigError
 
 QUESTION_READERS: Registry[Any] = Registry(
     "mmrl.question_readers", "question reader", {}, base="mmrl.data.written_prompts:QuestionReader"
@@ -44,10 +42,3 @@ class WrittenPromptsConfig(Section):
     """The reader that makes a sample of a text, with its answer, or refuses it."""
     tries: PositiveInt = 2
     """The texts that are written for each sample; where none is a question, one of the data set is taken."""
-
-    def errors(self) -> Iterator[str]:
-        """Yield a message if the reader cannot be made."""
-        try:
-            self.reader.reader()
-        except ConfigError as err:
-            yield str(err)

@@ -32,10 +32,6 @@ BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
             ["data.prompts={name: written, by: t, reader: {name: 'tests.data.test_written_prompts:Doubled'}}"],
             "data.prompts.by: t is no model of the run that writes texts",
         ),
-        (
-            [*PARTNER, "data.prompts={name: written, by: partner, reader: {name: 'tests.data.nowhere:X'}}"],
-            "no module named 'tests.data.nowhere'|tests.data.nowhere",
-        ),
         (["rounds=2"], "rounds: 2 rounds of stages, and there are no stages"),
         (["models={t: {model: x, of: policy}}"], "either model, the name of another model, or of: policy"),
         (["models={t: {}}"], "either model"),
@@ -118,6 +114,14 @@ def test_terms_of_a_mix_may_have_a_data_set():
     algorithm = load_config("shapes-reasoning", [mix]).algorithm
     assert samples_of_terms(algorithm, lambda path: [path]) == {1: ["general.jsonl"]}
     assert samples_of_terms(algorithm.terms[0], lambda path: [path]) == {}
+
+
+def test_a_reader_that_is_missing_is_named():
+    prompts = "data.prompts={name: written, by: partner, reader: {name: 'tests.data.nowhere:X'}}"
+    config = load_config("shapes-reasoning", [*PARTNER, prompts])
+    check(config)  # a recipe may name a file that its user writes
+    with pytest.raises(ConfigError, match="question reader"):
+        config.data.prompts.reader.reader()
 
 
 def test_a_mix_is_written_and_read_again():
