@@ -9,7 +9,6 @@ from pydantic import Field, PositiveInt, model_validator
 
 from mmrl.config.section import Section
 from mmrl.config.training import OptimizerConfig
-from mmrl.config.written_prompts import WrittenPromptsConfig
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
@@ -68,43 +67,13 @@ class NamedModelConfig(Section):
         return self.every is not None or self.ema is not None
 
 
-def _logit_errors(config: TrainConfig) -> Iterator[str]:
-    """Yield one message for each setting of `evaluation.logits` that cannot work with the rest of `config`."""
-    weights = config.evaluation.logits
-    if not weights:
-        return
-    if config.policy.kind != "vlm":
-        yield f"evaluation.logits: policies of kind {config.policy.kind} add no logits of several models: leave it out"
-    if unknown := [name for name in weights if name != POLICY and name not in config.models]:
-        known = ", ".join([POLICY, *config.models])
-        yield f"evaluation.logits.{unknown[0]}: there is no such model in models; the names are {known}"
-    if not any(weights.values()):
-        yield "evaluation.logits: no model has a weight other than 0, so there is nothing to sample from"
-    if config.run.servers is not None:
-        yield "evaluation.logits: servers of run.servers return no logits: leave one of the two out"
-
-
-def _head_errors(config: TrainConfig) -> Iterator[str]:
-    """Yield one message for each setting of the policy's heads that cannot work with the rest of `config`."""
-    heads: tuple[str, ...] = getattr(config.policy, "heads", ())
-    if unknown := [name for name in config.evaluation.heads if name not in heads]:
-        yield f"evaluation.heads.{unknown[0]}: policy.heads has {', '.join(heads) or 'no heads'}"
-    if not heads:
-        if getattr(config.policy, "heads_lr_scale", 1.0) != 1.0:
-            yield "policy.heads_lr_scale: policy.heads names no heads: leave it out"
-        return
-    if len(set(heads)) != len(heads) or len(heads) < 2:
-        yield f"policy.heads: expected the different names of two or more objectives, got {', '.join(heads)}"
-    if config.run.servers is not None:
-        yield "policy.heads: servers of run.servers have one output layer: leave one of the two out"
-    if config.run.place not in ("auto", "replicas"):
-        yield f"policy.heads: run.place {config.run.place} divides the model, and heads are whole: choose replicas"
+def trained_names(config: TrainConfig) -> list[str]:
+    """Return the names of the models that a stage may train: the policy, and trained models that write text."""
+    return [POLICY, *(name for name, model in config.models.items() if model.trained and model.head == "text")]
 
 
 def model_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each setting of `models` that cannot work with the rest of `config`."""
-    yield from _logit_errors(config)
-    yield from _head_errors(config)
     if not config.models:
         return
     if POLICY in config.models:
@@ -116,7 +85,7 @@ def model_errors(config: TrainConfig) -> Iterator[str]:
             yield f"models.{name}.train: pipelines beside the policy are teachers, and are not trained: leave it out"
     if config.run.overlap.is_on:
         yield "models: snapshots are taken between iterations, which run.overlap does not separate: take lag 0"
-    trained = [POLICY, *(name for name, model in config.models.items() if model.trained and model.head == "text")]
+    trained = trained_names(config)
     for name, model in config.models.items():
         if model.of is not None and model.of not in trained:
             yield f"models.{name}.of: {model.of} is not trained here; snapshots follow {' or '.join(trained)}"
@@ -126,19 +95,6 @@ def model_errors(config: TrainConfig) -> Iterator[str]:
                 f"models.{name}.optimizer.schedule: {chosen.schedule} ends with the run, and this model learns in some "
                 "of its iterations: choose constant"
             )
-
-
-def written_prompt_errors(config: TrainConfig) -> Iterator[str]:
-    """Yield one message for each problem with prompts that a model of the run is to write."""
-    chosen = config.data.prompts
-    if not isinstance(chosen, WrittenPromptsConfig):
-        return
-    writers = [name for name, model in config.models.items() if model.head == "text"]
-    if config.policy.kind != "vlm" or chosen.by not in writers:
-        known = ", ".join(writers) or "none"
-        yield f"data.prompts.by: {chosen.by} is no model of the run that writes texts ({known}): add it to models"
-    if config.data.replay is not None:
-        yield "data.replay: written prompts come once, so that their answers cannot be replayed: leave it out"
 
 
 def untrained_errors(config: TrainConfig) -> Iterator[str]:

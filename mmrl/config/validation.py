@@ -13,6 +13,7 @@ from string import Formatter
 from mmrl.config.algorithms.advantage import ADVANTAGES, AdvantageConfig
 from mmrl.config.algorithms.base import KLConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
+from mmrl.config.blend_validation import blend_errors
 from mmrl.config.data import (
     AdaptiveGroupSamplingConfig,
     DynamicGroupSamplingConfig,
@@ -23,13 +24,14 @@ from mmrl.config.data import (
 )
 from mmrl.config.denoising_validation import denoising_errors
 from mmrl.config.growing import GrowingPromptsConfig
-from mmrl.config.named_models import POLICY, model_errors, written_prompt_errors
+from mmrl.config.named_models import POLICY, model_errors, trained_names
 from mmrl.config.overlap_validation import overlap_errors
 from mmrl.config.policy import PolicyConfig, VLMConfig
 from mmrl.config.rewards import LagrangeConfig, RewardConfig, constrained, summed
 from mmrl.config.sampling import SAMPLING_OF, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.config.servers_validation import server_errors
 from mmrl.config.train import TrainConfig
+from mmrl.config.written_prompts import written_prompt_errors
 
 
 def validation_errors(config: TrainConfig, capabilities: Collection[str] | None = None) -> list[str]:
@@ -42,6 +44,7 @@ def validation_errors(config: TrainConfig, capabilities: Collection[str] | None 
         *config.algorithm.validation_errors(config),
         *reward_errors(config),
         *_evaluation_errors(config),
+        *blend_errors(config),
         *model_errors(config),
         *written_prompt_errors(config),
         *_weight_errors(config),
@@ -114,7 +117,7 @@ def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> 
                 f"stages.{number}.algorithm: {staged.algorithm.name} learns from what samples contain, for which a "
                 "pipeline has a run by itself: train it first, and set policy.model to what that saved"
             )
-        trained = [POLICY, *(name for name, model in config.models.items() if model.trained and model.head == "text")]
+        trained = trained_names(config)
         if stage.train not in trained:
             yield f"stages.{number}.train: {stage.train} is not trained in this run, and {' and '.join(trained)} may be"
         elif stage.train != POLICY and getattr(staged.algorithm, "critic", None) is not None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
 from mmrl.components import Registry
 from mmrl.config.section import Section, registered
+
+if TYPE_CHECKING:
+    from mmrl.config.train import TrainConfig
 
 QUESTION_READERS: Registry[Any] = Registry(
     "mmrl.question_readers", "question reader", {}, base="mmrl.data.written_prompts:QuestionReader"
@@ -42,3 +46,16 @@ class WrittenPromptsConfig(Section):
     """The reader that makes a sample of a text, with its answer, or refuses it."""
     tries: PositiveInt = 2
     """The texts that are written for each sample; where none is a question, one of the data set is taken."""
+
+
+def written_prompt_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each problem with prompts that a model of the run is to write."""
+    chosen = config.data.prompts
+    if not isinstance(chosen, WrittenPromptsConfig):
+        return
+    writers = [name for name, model in config.models.items() if model.head == "text"]
+    if config.policy.kind != "vlm" or chosen.by not in writers:
+        known = ", ".join(writers) or "none"
+        yield f"data.prompts.by: {chosen.by} is no model of the run that writes texts ({known}): add it to models"
+    if config.data.replay is not None:
+        yield "data.replay: written prompts come once, so that their answers cannot be replayed: leave it out"
