@@ -10,7 +10,7 @@ from mmrl.build.policies import resolve_model_path
 from mmrl.build.reward_suites import Rewards
 from mmrl.config.named_models import NamedModelConfig
 from mmrl.config.policy import LoraConfig, PolicyConfig, VLMConfig
-from mmrl.config.sampling import SamplingConfig, TokenSamplingConfig
+from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
 from mmrl.training.learner import Learner
@@ -28,12 +28,12 @@ def build_models(config: TrainConfig, policy: Any) -> NamedModels:
     Raises:
         ConfigError: a model cannot be loaded, or it has another tokenizer than the policy.
     """
-    loaded: dict[str, VLMPolicy] = {}
+    loaded: dict[str, Any] = {}
     critics: dict[str, ValueModel] = {}
     for name, chosen in config.models.items():
         if isinstance(config.policy, PolicyConfig):
             if chosen.model is not None:
-                loaded[name] = cast(Any, _load_pipeline(name, chosen, config.policy, config, policy))
+                loaded[name] = _load_pipeline(name, chosen, config, policy)
         elif chosen.head == "value":
             critics[name] = _load_critic(name, chosen, config, policy)
         elif chosen.model is not None:
@@ -73,12 +73,11 @@ def _load(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMP
     return model
 
 
-def _load_pipeline(
-    name: str, chosen: NamedModelConfig, own: PolicyConfig, config: TrainConfig, policy: PipelinePolicy
-) -> PipelinePolicy:
+def _load_pipeline(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: PipelinePolicy) -> PipelinePolicy:
     from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 
-    assert chosen.model is not None and isinstance(config.sampling, SamplingConfig)
+    assert chosen.model is not None
+    own, sampling = config.drawing()
     found = resolve_model(chosen.model, "pipeline")
     if not isinstance(found.policy, PolicyConfig):
         raise ConfigError(f"models.{name}: {chosen.model} is of kind {found.policy.kind}, and the policy is a pipeline")
@@ -87,7 +86,7 @@ def _load_pipeline(
         like |= {"revision": chosen.revision, "train": "lora", "lora": LoraConfig(rank=1, alpha=1)}
     settings = found.policy.model_copy(update=like)
     try:
-        teacher = PipelinePolicy.from_config(resolve_model_path(settings), config.sampling)
+        teacher = PipelinePolicy.from_config(resolve_model_path(settings), sampling)
     except ConfigError as err:
         raise ConfigError(f"models.{name}: {chosen.model} cannot teach here: {err}") from err
     if found.checkpoint is not None:

@@ -7,6 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from mmrl.build.data_samplers import (
+    build_demonstrations,
+    build_group_sampler,
+    build_prompts,
+    build_replay,
+    build_turn_filter,
+    build_weighting,
+)
 from mmrl.build.equal_calls import unequal_calls
 from mmrl.build.hacking import hacking_errors
 from mmrl.build.policies import policy_class
@@ -20,29 +28,13 @@ from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
 from mmrl.config.algorithms.supervised import RejectionSFTConfig
 from mmrl.config.batch_sizes import BatchPlan
-from mmrl.config.data import (
-    AdaptiveGroupSamplingConfig,
-    DataConfig,
-    DynamicGroupSamplingConfig,
-    HardestPromptsConfig,
-    SelectiveReplayConfig,
-    SpreadGroupSamplingConfig,
-    StagedPromptsConfig,
-    SuccessReplayConfig,
-    VarianceAwarePromptsConfig,
-)
-from mmrl.config.growing import GrowingPromptsConfig
 from mmrl.config.named_models import untrained_errors
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.validation import validation_errors
-from mmrl.config.written_prompts import WrittenPromptsConfig
 from mmrl.data.growing_prompts import GrowingSampler
-from mmrl.data.hardest_prompts import HardestSampler
-from mmrl.data.prompts import PromptSampler, PromptSource, VarianceAwareSampler
+from mmrl.data.prompts import PromptSampler, PromptSource
 from mmrl.data.sample import Sample
-from mmrl.data.staged_prompts import StagedSampler
-from mmrl.data.written_prompts import WrittenSampler
 from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Capability
 from mmrl.rewards.core.cascade import stopped_value
@@ -54,24 +46,20 @@ from mmrl.training.experience import ExperienceSource
 from mmrl.training.hacking_gauge import HackingGauge
 from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_compatible, uses_velocity_loss
 from mmrl.training.objectives.reward_blend import BlendedRewards
-from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, DifficultyWeighting, build_history
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, build_history
 from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation
-from mmrl.training.rollouts.collect import FixedGroupSampler, GroupSampler
 from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
 from mmrl.training.rollouts.critic_advantages import CriticAdvantages
-from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
-from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler, SpreadGroupSampler
+from mmrl.training.rollouts.demonstrations import demonstrations_of
 from mmrl.training.rollouts.importance_correction import build_importance_correction
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.rollouts.mixed_source import MixedSource
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, check_answers
 from mmrl.training.rollouts.online import OnlineRollouts
-from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair, RowSelection, positive_advantage_rows
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
 from mmrl.training.rollouts.streamed_rollouts import StreamedRollouts
-from mmrl.training.rollouts.turn_filter import TurnFilter
 from mmrl.training.run_models import NamedModels
 
 TERM_STREAM = 5
@@ -421,86 +409,3 @@ def build_row_choice(algorithm: AlgorithmConfig, capabilities: frozenset[Capabil
         if isinstance(algorithm, RejectionSFTConfig) and uses_velocity_loss(capabilities)
         else None
     )
-
-
-def build_prompts(
-    data: DataConfig,
-    samples: Sequence[Sample],
-    seed: int,
-    iterations: int | None = None,
-    models: NamedModels | None = None,
-) -> PromptSource:
-    """Build `data.prompts`.
-
-    `iterations` are those that stages share, None for a stage that learns offline; `models` may write prompts.
-    """
-    chosen = data.prompts
-    if isinstance(chosen, WrittenPromptsConfig) and models is not None:
-        writer, reader = models.scorers[chosen.by], chosen.reader.reader()
-        return WrittenSampler(samples, data.groups, seed, writer, reader, tries=chosen.tries)
-    if isinstance(chosen, StagedPromptsConfig) and iterations is not None:
-        return StagedSampler(samples, data.groups, seed, iterations, chosen.shares)
-    if isinstance(chosen, HardestPromptsConfig):
-        return HardestSampler(samples, data.groups, seed, keep=chosen.keep)
-    if isinstance(chosen, GrowingPromptsConfig) and iterations is not None:
-        settings = chosen.model_dump(exclude={"name", "proposer"})
-        return GrowingSampler(samples, data.groups, seed, chosen.proposer.proposer(), **settings)
-    if isinstance(chosen, VarianceAwarePromptsConfig):
-        return VarianceAwareSampler(samples, data.groups, seed, **chosen.model_dump(exclude={"name"}))
-    return PromptSampler(samples, data.groups, seed)
-
-
-def build_group_sampler(data: DataConfig, seed: int) -> GroupSampler:
-    """Build `data.group_sampling`."""
-    chosen, half = data.group_sampling, data.group_size // 2
-    if isinstance(chosen, DynamicGroupSamplingConfig):
-        return DynamicGroupSampler(data.groups, data.group_size, chosen.max_rounds)
-    if isinstance(chosen, SpreadGroupSamplingConfig):
-        return SpreadGroupSampler(data.group_size, chosen.below)
-    if isinstance(chosen, AdaptiveGroupSamplingConfig):
-        return AdaptiveGroupSampler(
-            group_size=data.group_size,
-            max_rounds=chosen.max_rounds,
-            per_round=chosen.per_round or data.group_size,
-            success=chosen.success,
-            positives=half if chosen.positives is None else chosen.positives,
-            negatives=half if chosen.negatives is None else chosen.negatives,
-            seed=seed,
-        )
-    return FixedGroupSampler(data.group_size)
-
-
-def build_replay(data: DataConfig, seed: int) -> SelectiveReplay | SuccessReplay | None:
-    """Build `data.replay`; None: nothing is replayed."""
-    chosen = data.replay
-    if isinstance(chosen, SelectiveReplayConfig):
-        return SelectiveReplay(chosen.capacity, chosen.alpha, seed)
-    if isinstance(chosen, SuccessReplayConfig):
-        return SuccessReplay(chosen.success, chosen.per_prompt, seed)
-    return None
-
-
-def build_weighting(data: DataConfig) -> DifficultyWeighting | None:
-    """Build `data.weighting`; None: every group has weight 1."""
-    chosen = data.weighting
-    return None if chosen is None else DifficultyWeighting(chosen.stages, chosen.success)
-
-
-def build_turn_filter(data: DataConfig) -> TurnFilter | None:
-    """Build `data.turn_filter`; None: no episode is left out for a turn."""
-    chosen = data.turn_filter
-    return None if chosen is None else TurnFilter(chosen.below, chosen.above, chosen.cut_off)
-
-
-def build_demonstrations(data: DataConfig, samples: Sequence[Sample], seed: int) -> MixedDemonstrations | None:
-    """Build `data.demonstrations`; None: groups consist of the policy's own answers.
-
-    Raises:
-        DataError: no sample has a demonstration.
-    """
-    chosen = data.demonstrations
-    if chosen is None:
-        return None
-    if not any(map(demonstrations_of, samples)):
-        raise DataError("data.demonstrations: none of the samples has a 'demonstration' to mix in")
-    return MixedDemonstrations(chosen.share, chosen.shaping, seed)

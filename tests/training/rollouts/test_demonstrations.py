@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.build.training_setup import build_demonstrations
+from mmrl.build.data_samplers import build_demonstrations
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.data import DataConfig, MixedDemonstrationsConfig
 from mmrl.data.prompts import PromptSampler

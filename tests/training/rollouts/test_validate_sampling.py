@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.build.training_setup import build_group_sampler, build_prompts, build_replay, build_weighting
+from mmrl.build.data_samplers import build_group_sampler, build_prompts, build_replay, build_weighting
 from mmrl.config.loading.load import parse_config
 from mmrl.config.validation import data_errors
 from mmrl.data.prompts import PromptSampler, VarianceAwareSampler
