@@ -68,7 +68,7 @@ def _load(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMP
     if found.checkpoint is not None:
         model.load(found.checkpoint)
         model.freeze()
-    if reason := policy.differs_in_tokens(model.vlm):
+    if reason := policy.vlm.differs_in_tokens(model.vlm):
         raise ConfigError(f"models.{name}: {chosen.model} cannot score what the policy writes: {reason}")
     return model
 
@@ -105,7 +105,7 @@ def _load_critic(name: str, chosen: NamedModelConfig, config: TrainConfig, polic
     from mmrl.understanding.value_model import ValueModel
 
     critic = ValueModel.from_config(_settings(name, chosen, config)[1])
-    if reason := policy.differs_in_tokens(critic.vlm):
+    if reason := policy.vlm.differs_in_tokens(critic.vlm):
         raise ConfigError(f"models.{name}: {chosen.model} cannot judge what the policy writes: {reason}")
     return critic
 

@@ -98,7 +98,7 @@ def joint_logits(policy: VLMPolicy, models: Sequence[ModelLogits]) -> Iterator[N
     if not isinstance(policy.engine, TransformersEngine):
         raise ConfigError("logits: servers write the answers of this policy, and return no logits: leave servers out")
     for model in used:
-        if model.policy is not policy and (reason := policy.differs_in_tokens(model.policy.vlm)):
+        if model.policy is not policy and (reason := policy.vlm.differs_in_tokens(model.policy.vlm)):
             raise ConfigError(f"logits: a model cannot be added to what the policy writes: {reason}")
     before = policy.engine
     policy.engine = JointEngine(policy.vlm, policy.attention.shares_prompts, used)

@@ -84,6 +84,14 @@ class VLM:
         """The tokenizer of the processor."""
         return self.processor.tokenizer
 
+    def differs_in_tokens(self, theirs: VLM) -> str | None:
+        """Return why another model cannot score what this one wrote, as a clause; None: it can."""
+        if self.family.name != theirs.family.name:
+            return f"it is of the family {theirs.family.name}, and the policy of {self.family.name}"
+        if self.end != theirs.end or self.tokenizer.get_vocab() != theirs.tokenizer.get_vocab():
+            return f"its tokenizer ({len(theirs.tokenizer)} tokens) is not the policy's ({len(self.tokenizer)} tokens)"
+        return None
+
     def to_device(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Move inputs to the model's device, and pixels to its dtype."""
         dtype = self.model.dtype

@@ -138,15 +138,6 @@ class VLMPolicy(TokenPolicy):
         """Train nothing from now on, and let go of the reference."""
         self._train(NothingTrained(self.vlm.model))
 
-    def differs_in_tokens(self, theirs: VLM) -> str | None:
-        """Return why another model cannot score what this one wrote, as a clause; None: it can."""
-        mine = self.vlm
-        if mine.family.name != theirs.family.name:
-            return f"it is of the family {theirs.family.name}, and the policy of {mine.family.name}"
-        if mine.end != theirs.end or mine.tokenizer.get_vocab() != theirs.tokenizer.get_vocab():
-            return f"its tokenizer ({len(theirs.tokenizer)} tokens) is not the policy's ({len(mine.tokenizer)} tokens)"
-        return None
-
     @contextmanager
     def answering(self) -> Iterator[None]:
         """Return a context in which rollouts are one answer to each prompt, as without an environment."""
