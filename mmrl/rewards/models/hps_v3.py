@@ -13,7 +13,14 @@ from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.models.model_files import find_file, load_component, load_tensors, torch_dtype
 from mmrl.rewards.models.model_reward import ModelReward
 from mmrl.rewards.models.prompt_checks import check_prompt, control_tokens
-from mmrl.rewards.models.qwen_head import build_backbone, build_head, head_outputs, load_processor, resized
+from mmrl.rewards.models.qwen_head import (
+    build_backbone,
+    build_head,
+    head_outputs,
+    load_processor,
+    question_texts,
+    resized,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -88,17 +95,12 @@ class HPSv3(ModelReward):
         picture = self._processor.image_processor
         factor = picture.patch_size * picture.merge_size
         sizes = [resized(image.height, image.width, factor, self._pixels, self._pixels) for image in images]
-        texts = []
-        for prompt in prompts:
-            content = [{"type": "image"}, {"type": "text", "text": self._prompt.replace("{text_prompt}", prompt)}]
-            turns = [{"role": "user", "content": content}]
-            texts.append(self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
         return self._processor(
             images=[
                 [image.resize((width, height), Resampling.BICUBIC)]
                 for image, (height, width) in zip(images, sizes, strict=True)
             ],
-            text=texts,
+            text=question_texts(self._processor, "image", self._prompt, prompts),
             padding=True,
             return_tensors="pt",
             images_kwargs={"do_resize": False},

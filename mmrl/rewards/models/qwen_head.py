@@ -10,7 +10,7 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.models.model_files import VOCABULARIES, find_file, load_component, loading_errors
@@ -147,6 +147,21 @@ def load_processor(base: str, revision: str | None, tokens: Sequence[str]) -> tu
     tokenizer.padding_side = "right"
     tokenizer.add_tokens(list(tokens), special_tokens=True)
     return processor, [int(number) for number in tokenizer.convert_tokens_to_ids(list(tokens))]
+
+
+def question_texts(
+    processor: Any,
+    medium: Literal["image", "video"],
+    question: str,  # with the slot {text_prompt}
+    prompts: Sequence[str],
+) -> list[str]:
+    """Return one user turn for each prompt, in the processor's chat template: the medium, and then the question."""
+    texts = []
+    for prompt in prompts:
+        content = [{"type": medium}, {"type": "text", "text": question.replace("{text_prompt}", prompt)}]
+        turns = [{"role": "user", "content": content}]
+        texts.append(processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+    return texts
 
 
 def head_outputs(

@@ -21,6 +21,7 @@ from mmrl.rewards.models.qwen_head import (
     head_outputs,
     load_processor,
     merged_lora,
+    question_texts,
     resized,
 )
 
@@ -119,14 +120,9 @@ class VideoReward(ModelReward):
         return standardised
 
     def _inputs(self, videos: Sequence[Sequence[Image.Image]], prompts: Sequence[str]) -> Any:
-        texts = []
-        for prompt in prompts:
-            content = [{"type": "video"}, {"type": "text", "text": self._prompt.replace("{text_prompt}", prompt)}]
-            turns = [{"role": "user", "content": content}]
-            texts.append(self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
         return self._processor(
             videos=[self._clip(frames) for frames in videos],
-            text=texts,
+            text=question_texts(self._processor, "video", self._prompt, prompts),
             padding=True,
             return_tensors="pt",
             videos_kwargs={"do_resize": False, "do_sample_frames": False},
