@@ -10,6 +10,7 @@ and a denoising step are both decisions, [B, T].
     policy_losses   surrogates, and imitation: terms [B, T] from log-probabilities and advantages
     turn_credit     returns and advantages of the turns of an episode: [B, K] -> [B, T]
     aggregation     how terms become a loss
+    whole_groups    losses that compare all answers to a prompt: terms [B] from log-ratios of whole answers
     preference      losses on pairs of answers: terms [P] from log-ratios of whole answers
     kl              distance from the reference, for tokens and for flows
     forward_process losses on re-noised samples; the matching error as a stand-in for a log-probability
@@ -25,7 +26,7 @@ from typing import Any, Literal, get_origin
 
 _MODULES = (
     *("advantages", "aggregation", "forward_process", "groups", "importance", "kl", "policy_losses", "preference"),
-    *("several_rewards", "turn_credit"),
+    *("several_rewards", "turn_credit", "whole_groups"),
 )
 _HOMES = {
     name: module

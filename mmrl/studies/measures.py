@@ -31,8 +31,8 @@ class Measured:
 def measure(run: Path, decide: DecideConfig, base: bool = False) -> Measured:
     """Return the values that decide, of a run's last evaluation or, with `base`, of the one before training.
 
-    Several answers to a sample count as their mean, and so do all iterations of training, of which arms may have
-    different numbers.
+    Several answers to a sample count as their mean or as the best of them (`draws`), and all iterations of training,
+    of which arms may have different numbers, as their mean.
 
     Raises:
         EvaluationError: the run was not evaluated on these samples, or has no such metric.
@@ -93,7 +93,8 @@ def _of_samples(evaluation: Evaluation, decide: DecideConfig, folder: Path) -> M
         missing = f"metric {decide.metric}" if values is None else f"sample from {', '.join(decide.sources)}"
         raise EvaluationError(f"{folder} has no {missing}; there are {there}")
     rows = np.flatnonzero(kept)
-    return Measured(tuple(evaluation.ids[row] for row in rows), _row_means(values[rows]))
+    reduce = _row_best if decide.draws == "best" else _row_means
+    return Measured(tuple(evaluation.ids[row] for row in rows), reduce(values[rows]))
 
 
 def _row_means(values: Floats) -> Floats:  # [P, draws] -> [P]
@@ -101,6 +102,11 @@ def _row_means(values: Floats) -> Floats:  # [P, draws] -> [P]
     counts = scored.sum(1)
     sums = np.where(scored, values, 0.0).sum(1)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def _row_best(values: Floats) -> Floats:  # [P, draws] -> [P]
+    best = np.where(np.isfinite(values), values, -np.inf).max(1)
+    return np.where(np.isfinite(best), best, np.nan)
 
 
 def common_samples(measured: Sequence[Measured], arm: str) -> list[int]:

@@ -54,9 +54,17 @@ class DecideConfig(Section):
     """The last evaluation, or the mean over all that were made after training began: the area under the curve."""
     sources: tuple[str, ...] = ()
     """Only samples from these sources; empty: all."""
+    draws: Literal["mean", "best"] = "mean"
+    """Several answers to a sample (`evaluation.samples`) count as their mean, or as the best of them: pass@k."""
     statistic: Literal["mean", "correlation", "auc"] = "mean"
     """For studies that score stored answers: Spearman's correlation with the oracle, or the probability that a right
     answer is scored above a wrong one."""
+
+    @model_validator(mode="after")
+    def _best_of_drawn_answers(self) -> DecideConfig:
+        if self.draws == "best" and self.on in ("greedy", "training", "call"):
+            raise ValueError(f"draws: best is of the answers that an evaluation draws, and `on` is {self.on}")
+        return self
 
 
 class ClaimConfig(Section):

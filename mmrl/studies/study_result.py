@@ -129,6 +129,8 @@ def label(decide: DecideConfig) -> str:
     words = decide.metric if decide.on == "call" else f"{decide.metric} on {decide.on}"
     if decide.at == "mean":
         words += ", mean over training"
+    if decide.draws == "best":
+        words += ", best of its draws"
     if decide.sources:
         words += f" ({', '.join(decide.sources)})"
     return words if decide.statistic == "mean" else f"{decide.statistic} with the truth"

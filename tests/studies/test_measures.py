@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from mmrl.errors import EvaluationError
+from mmrl.evaluation.results import Evaluation
 from mmrl.studies.measures import common_samples, measure
 from mmrl.studies.study import DecideConfig
 
@@ -35,3 +38,25 @@ def test_a_metric_that_no_iteration_logged_is_named_with_those_that_are_there(tm
     run = write_run(tmp_path / "run", [0.5])
     with pytest.raises(EvaluationError, match="no iteration logged beauty; there are zero_variance_share"):
         measure(run, DecideConfig(metric="beauty", on="training"))
+
+
+def evaluated(folder: Path, values: list[float], draws: int) -> Path:
+    """Write an evaluation of `len(values) / draws` samples before training."""
+    samples = tuple(str(sample) for sample in range(len(values) // draws))
+    status = {"right": ["ok"] * len(values)}
+    column = {"right": np.array(values, np.float32)}
+    Evaluation(0, draws, samples, samples, ("s",) * len(samples), column, status, [None] * len(values)).save(folder)
+    return folder
+
+
+def test_the_best_of_the_draws_is_pass_at_k(tmp_path):
+    run = evaluated(tmp_path, [0, 1, 0, 0, float("nan"), 1, float("nan"), float("nan")], draws=2)
+    assert measure(run, DecideConfig(metric="right", draws="best")).values.tolist()[:3] == [1, 0, 1]
+    assert np.isnan(measure(run, DecideConfig(metric="right", draws="best")).values[3])
+    assert measure(run, DecideConfig(metric="right")).values.tolist()[:3] == [0.5, 0, 1]
+
+
+@pytest.mark.parametrize("on", ["greedy", "training", "call"])
+def test_what_has_one_draw_has_no_best_one(on):
+    with pytest.raises(ValidationError, match=f"draws: best .* `on` is {on}"):
+        DecideConfig(metric="right", on=on, draws="best")

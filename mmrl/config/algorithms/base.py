@@ -20,7 +20,7 @@ ExperienceKind = Literal["rollouts", "demonstrations", "pairs"]
 _HOME = "mmrl.config.algorithms"
 _MODULES = (
     *("policy_gradient", "forward_process", "reward_gradient", "supervised", "preference"),
-    *("distill", "mixture", "actor_critic"),
+    *("distill", "mixture", "actor_critic", "whole_groups"),
 )
 OBJECTIVES: Registry[Any] = Registry(
     "mmrl.objectives",
