@@ -1,6 +1,6 @@
 """Layouts of the trained parameters over the processes of a run: whole in each of them, or divided.
 
-    layout = choose_layout(config.run.place)  # before the models
+    layout = choose_layout(config.run.place)  # `mmrl.distributed.choose_layout`, before the models
     policy.place(layout)  # before an optimizer or a copy of the parameters is made
     with layout.whole():
         ...  # sample, replay, evaluate: the models are whole, and no process waits for another
@@ -23,8 +23,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from mmrl.config.training import Place
-from mmrl.distributed import processes
 from mmrl.distributed.gradients import sum_gradients
 
 
@@ -122,19 +120,6 @@ class Replicas:
 
     def divide(self, tensors: Sequence[Tensor]) -> DividedTensors | None:
         return None
-
-
-def choose_layout(place: Place) -> Layout:
-    """Return the layout of `run.place`; with one process, parameters are always whole."""
-    if place in ("auto", "replicas") or processes.size() == 1:
-        return Replicas()
-    if place == "strict":
-        from mmrl.distributed.strict import Strict
-
-        return Strict()
-    from mmrl.distributed.window import Window
-
-    return Window()
 
 
 def layout_of(policy: Any) -> Layout:

@@ -27,7 +27,7 @@ from mmrl.config.train import StageConfig, TrainConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
-from mmrl.distributed.layout import choose_layout
+from mmrl.distributed.choose_layout import choose_layout
 from mmrl.distributed.position import position
 from mmrl.errors import ConfigError
 from mmrl.evaluation.evaluate import evaluate

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from mmrl.distributed.layout import Replicas, choose_layout, layout_of
+from mmrl.distributed.choose_layout import choose_layout
+from mmrl.distributed.layout import Replicas, layout_of
 from mmrl.distributed.sharding_plan import blocks_to_shard
 from mmrl.errors import ConfigError
 from tests.generation import tiny_pipelines as tiny
