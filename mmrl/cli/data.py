@@ -1,4 +1,4 @@
-"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|direct|judge`."""
+"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|align|direct|judge`."""
 
 from __future__ import annotations
 
@@ -249,6 +249,26 @@ def filter_(
         f"{out}: {len(found.kept)} of {len(found.rates)} prompts stay; {found.never} are solved too rarely, "
         f"{found.always} too often, and {found.unscored} could not be scored"
     )
+    typer.echo(f"Train with data.path={out}")
+
+
+@app.command()
+def align(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A run that was evaluated several times on the prompts to choose from."),
+    ],
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The prompts that stay, as JSON Lines.")],
+    share: Annotated[float, typer.Option(help="Of the prompts that stay.")] = 0.16,
+) -> None:
+    """Keep the prompts whose rewards rose during a run as those of all prompts did."""
+    from mmrl.data.jsonl import write_samples
+    from mmrl.workflows.learning_curves import aligned_prompts
+
+    found = aligned_prompts(run, share)
+    write_samples(found.kept, out)
+    typer.echo(f"{out}: {len(found.kept)} of {len(found.scores)} prompts stay, the nearest to the mean learning curve")
     typer.echo(f"Train with data.path={out}")
 
 
