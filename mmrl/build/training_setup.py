@@ -48,6 +48,7 @@ from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_comp
 from mmrl.training.objectives.reward_blend import BlendedRewards
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, build_history
 from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation
+from mmrl.training.rollouts.controllers import ControlledRollouts
 from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
 from mmrl.training.rollouts.critic_advantages import CriticAdvantages
 from mmrl.training.rollouts.demonstrations import demonstrations_of
@@ -347,6 +348,8 @@ def _stage(
             others := _imitated(config, algorithm, policy, samples, term_samples or {})
         ):
             source = MixedSource(source, others)
+        if data.controller is not None:
+            source = ControlledRollouts(source, online, data.controller, samples)
         return TrainingSetup(source, objective, lagged, growing)
     return TrainingSetup(_offline_source(config, algorithm, policy, samples, prompts), objective)
 

@@ -1,6 +1,7 @@
 """Prompts, their grouping into batches, the treatment of groups without a learning signal, and the form of answers.
 
-The slots `prompts`, `group_sampling`, `replay`, `weighting`, `starts`, `demonstrations` and `turn_filter` combine:
+The slots `prompts`, `group_sampling`, `replay`, `weighting`, `starts`, `demonstrations`, `turn_filter` and `controller`
+combine:
 docs/samplers.md.
 """
 
@@ -10,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, Tag, model_validator
 
+from mmrl.config.controller import ControllerConfig
 from mmrl.config.growing import GrowingPromptsConfig
 from mmrl.config.section import Section, tag_of
 from mmrl.config.starts import StartsConfig
@@ -205,6 +207,8 @@ class DataConfig(Section):
     """Demonstrations among the policy's own answers; unset: none."""
     turn_filter: TurnFilterConfig | None = None
     """The episodes that are not trained on for one of their turns; unset: all are."""
+    controller: ControllerConfig | None = None
+    """A rule that moves the temperature or the threshold of kept answers between rounds; unset: both stay."""
 
 
 class AnswersConfig(Section):

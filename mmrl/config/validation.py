@@ -14,6 +14,7 @@ from mmrl.config.algorithms.advantage import ADVANTAGES, AdvantageConfig
 from mmrl.config.algorithms.base import KLConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.blend_validation import blend_errors
+from mmrl.config.controller import controller_errors
 from mmrl.config.data import (
     AdaptiveGroupSamplingConfig,
     DynamicGroupSamplingConfig,
@@ -257,6 +258,7 @@ def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None
                 "policies that write texts can: leave it out"
             )
         yield from data.starts.errors(data.group_sampling.name)
+    yield from controller_errors(config, capabilities)
     if isinstance(data.prompts, GrowingPromptsConfig):
         yield from data.prompts.errors()
     yield from _group_sampling_errors(config)

@@ -45,7 +45,7 @@ from mmrl.training.rollouts.exchange import shared_media
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.reward_metrics import reward_metrics
-from mmrl.training.rollouts.start_rules import StartContext, StartedGroupSampler, StartRule
+from mmrl.training.rollouts.start_rules import AtTemperature, StartContext, StartedGroupSampler, StartRule
 from mmrl.training.rollouts.turn_advantages import turn_advantages
 from mmrl.training.rollouts.turn_filter import TurnFilter
 from mmrl.training.rollouts.turn_metrics import turn_metrics
@@ -73,6 +73,7 @@ class OnlineRollouts:
     weighting: DifficultyWeighting | None = None
     demonstrations: MixedDemonstrations | None = None
     starts: StartRule | None = None  # what rows start with; None: their samples alone
+    temperature: float | None = None  # of the answers, as a controller moves it; None: the policy's own
     turn_filter: TurnFilter | None = None
     history: PromptHistory | None = None  # the earlier rewards of each prompt, if advantages are relative to them
     keep_means: bool = False  # of decisions, for objectives that read them
@@ -126,22 +127,10 @@ class OnlineRollouts:
         Raises:
             RunError: too few of the answers could be scored.
         """
-        collector = RolloutCollector(
-            policy=self.policy,
-            sampling_weights=self.sampling_weights,
-            suite=self.suite,
-            micro_batch=self.micro_batch,
-            seed=self.seed,
-            iteration=iteration,
-            progress=progress,
-            phases=phases,
-            demonstrations=self.demonstrations,
-            keep_means=self.keep_means,
-            keep_clean=self.keep_clean,
-            max_turns=self.max_turns(progress),
-            models=self.models,
-        )
+        collector = self.collector(iteration, progress, phases, self.seed)
         sampler = self.group_sampler or FixedGroupSampler(self.group_size)
+        if self.temperature is not None:
+            sampler = AtTemperature(sampler, self.temperature)
         if self.starts is not None:
             sampler = StartedGroupSampler(self.starts, sampler, StartContext.of(self.seed, iteration, progress))
         collected = collector.collect(sampler, self.prompts)
@@ -173,6 +162,24 @@ class OnlineRollouts:
         batches = self._micro_batches(collected, advantages, branches, turns)
         metrics["live_share"] = live_share([*batches, *replays], places)
         return Experience(interleaved(batches, replays), metrics)
+
+    def collector(self, iteration: int, progress: float, phases: Phases, seed: int) -> RolloutCollector:
+        """Return what samples and scores the answers of an iteration; calls and rewards draw from `seed`."""
+        return RolloutCollector(
+            policy=self.policy,
+            sampling_weights=self.sampling_weights,
+            suite=self.suite,
+            micro_batch=self.micro_batch,
+            seed=seed,
+            iteration=iteration,
+            progress=progress,
+            phases=phases,
+            demonstrations=self.demonstrations,
+            keep_means=self.keep_means,
+            keep_clean=self.keep_clean,
+            max_turns=self.max_turns(progress),
+            models=self.models,
+        )
 
     def max_turns(self, progress: float) -> int | None:
         """Return the largest number of turns of an episode at a share of training; None: as the environment says."""

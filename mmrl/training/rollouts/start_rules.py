@@ -33,7 +33,7 @@ from mmrl.checks import check_shapes
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import RolloutRequest
+from mmrl.policy import RolloutRequest, RowStart
 from mmrl.training.rollouts.collect import CollectedRollouts, GroupSampler, Origin, ScoredRollouts
 
 STARTS_STREAM = 5
@@ -97,6 +97,23 @@ class StartedGroupSampler:
         """
         found = self.rule.select(scored, self.context)
         return replace(found, metrics=start_metrics(scored, found.trained) | found.metrics)
+
+
+@dataclass(frozen=True)
+class AtTemperature:
+    """A group sampler whose answers are written at one temperature."""
+
+    sampler: GroupSampler
+    temperature: float
+
+    def next_requests(self, prompts: PromptSource, scored: ScoredRollouts | None) -> list[RolloutRequest]:
+        """Return the requests of the sampler, at this temperature."""
+        start = RowStart(temperature=self.temperature)
+        return [replace(each, start=start) for each in self.sampler.next_requests(prompts, scored)]
+
+    def select(self, scored: ScoredRollouts, iteration: int) -> CollectedRollouts:
+        """Select as the sampler does."""
+        return self.sampler.select(scored, iteration)
 
 
 def selection(

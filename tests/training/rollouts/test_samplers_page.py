@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 
 from mmrl.config import data as sections
+from mmrl.config.controller import CONTROLLERS, ControllerConfig
 from mmrl.config.data import AnswersConfig, Curve, DataConfig
 from mmrl.config.growing import PROPOSERS
 from mmrl.config.loading.load import parse_config
@@ -56,10 +57,11 @@ def test_page_names_every_choice(page):
         section.model_fields["name"].default
         for name, section in vars(sections).items()
         if name.endswith("Config") and isinstance(section, type) and "name" in section.model_fields
-        if section is not StartsConfig
+        if section not in (StartsConfig, ControllerConfig)
     ]
     assert len(names) == 13
-    assert all(f"`{name}`" in page for name in [*names, *STARTS.built_in, *PROPOSERS.built_in, *get_args(Curve)])
+    by_name = [*STARTS.built_in, *PROPOSERS.built_in, *CONTROLLERS.built_in]
+    assert all(f"`{name}`" in page for name in [*names, *by_name, *get_args(Curve)])
 
 
 def test_page_data_can_be_read_and_its_rewards_exist(page, tmp_path):
