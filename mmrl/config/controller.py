@@ -76,6 +76,6 @@ def controller_errors(config: TrainConfig, capabilities: Collection[str] | None)
     if THRESHOLD in moves and not isinstance(getattr(config.algorithm, "advantage", None), BestOfConfig):
         yield f"data.controller: {chosen.name} moves {THRESHOLD}, which rejection_sft has: choose that algorithm"
     if config.run.overlap.is_on:
-        yield "data.controller: it probes the policy between iterations, which run.overlap does not separate: take lag 0"
+        yield "data.controller: it samples between iterations, which run.overlap does not separate: take lag 0"
     if config.run.servers is not None:
         yield "data.controller: servers sample at one temperature: leave one of the two out"

@@ -153,7 +153,7 @@ def test_a_controller_of_ones_own_moves_the_temperature(tmp_path):
         (["algorithm={name: grpo}"], "balance_score moves algorithm.advantage.min_value, which rejection_sft has"),
         (["data.controller={name: balance_score, args: {temperatures: []}}"], "at least one temperature"),
         (["data.controller={name: balance_score, args: {wanted: 0}}"], "a wanted number of 1 or more"),
-        (["run.overlap={lag: 1}"], "data.controller: it probes the policy between iterations"),
+        (["run.overlap={lag: 1}"], "data.controller: it samples between iterations"),
         (["data.starts={name: token_budgets, args: {budgets: [4, 8]}}"], "moves the temperature of all rows"),
     ],
 )
