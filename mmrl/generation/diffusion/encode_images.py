@@ -24,6 +24,10 @@ ENCODABLE = ("StableDiffusionPipeline", "StableDiffusionXLPipeline", "StableDiff
 """Pipelines whose images can be encoded: they have an `AutoencoderKL`, whose latents the loop takes scaled, shifted
 and, for Flux, packed. Read off the source of diffusers 0.42."""
 
+ENCODABLE_CLIPS = ("AnimateDiffPipeline",)
+"""Pipelines whose videos can be encoded, frame by frame: their `AutoencoderKL` is one of pictures, and their latents
+are scaled and not shifted. Read off the source of diffusers 0.42."""
+
 
 class FirstStepLoop(RecordLoop):
     """A loop that records one step and stops, enough for `VelocityLoop` and for a probe of that step."""
@@ -74,6 +78,35 @@ def encode_images(pipeline: DiffusionPipeline, sampling: SamplingConfig, images:
         packing: Any = type(pipeline)
         latents = packing._pack_latents(latents, *latents.shape)
     return latents.to(pipeline._execution_device)
+
+
+@torch.no_grad()
+def encode_clips(
+    pipeline: DiffusionPipeline, sampling: SamplingConfig, clips: Sequence[Sequence[Image.Image]]
+) -> Tensor:
+    """Return the final latents [B, C, F, h, w] of the pipeline's loop that correspond to these videos.
+
+    Frames are resized, cropped and encoded as by `encode_images`.
+
+    Raises:
+        UnsupportedError: the pipeline is not in `ENCODABLE_CLIPS`.
+        ValueError: the videos have different numbers of frames.
+    """
+    name, parts = type(pipeline).__name__, pipeline.components
+    if name not in ENCODABLE_CLIPS:
+        raise UnsupportedError(f"{name}: existing videos can be encoded for {', '.join(ENCODABLE_CLIPS)} only; other "
+                               "pipelines train on rollouts (experience: rollouts)")  # fmt: skip
+    if not clips:
+        return torch.empty(0)
+    if len(counts := {len(clip) for clip in clips}) > 1:
+        raise ValueError(f"videos of one batch have {min(counts)} to {max(counts)} frames; expected as many in all")
+    vae, processor = parts["vae"], vars(pipeline)["video_processor"]
+    width, height = _size(pipeline, sampling)
+    frames = [ImageOps.fit(frame.convert("RGB"), (width, height)) for clip in clips for frame in clip]
+    pixels = processor.preprocess(frames).to(vae.device, vae.dtype)
+    latents = vae.encode(pixels).latent_dist.mode() * vae.config.scaling_factor
+    found: Tensor = latents.unflatten(0, (len(clips), -1)).transpose(1, 2)
+    return found.to(pipeline._execution_device)
 
 
 def _size(pipeline: Any, sampling: SamplingConfig) -> tuple[int, int]:
