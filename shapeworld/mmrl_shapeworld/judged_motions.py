@@ -2,7 +2,7 @@
 
 `match` says whether the thing of the prompt is seen, wherever it goes; `motion` how far what is drawn goes in the
 direction of the prompt, be it what it may. `motion-pairs-train` and `-development` are pairs of drawn clips of a
-prompt, which differ in the thing, in the direction, or in both; `motions-one-development` and `-validation` are prompts.
+prompt, which differ in the thing, in the direction, or in both; `motions-one-train` and others are prompts.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
@@ -67,8 +68,6 @@ def test_gradient_of_a_head_against_finite_differences(name):
 
 def test_videos_become_the_latents_of_the_pipeline_that_decodes_them():
     """The autoencoder brings an encoded clip back: what is decoded is near to it, and frames keep their order."""
-    import numpy as np
-
     encoder = encoder_of("video")
     rng = np.random.default_rng(0)
     clips = [draw_clip(sample_clip(sample_motion(rng), rng)) for _ in range(2)]
@@ -82,10 +81,25 @@ def test_videos_become_the_latents_of_the_pipeline_that_decodes_them():
     assert error.max() < 0.03
     with pytest.raises(ValueError, match="videos of one batch have 4 to 5 frames"):
         encoder.encode([clips[0], clips[1][:4]])
-    with pytest.raises(UnsupportedError, match="existing videos can be encoded for AnimateDiffPipeline only"):
+    with pytest.raises(
+        UnsupportedError, match="videos can be encoded for AnimateDiffPipeline, WanPipeline only"
+    ):
         encoder_of("sd3").encode(clips)
     with pytest.raises(ConfigError, match=r"encoder.layers: name at least one module"):
         GeneratorEncoder(str(GENERATORS["sd3"]), ())
+
+
+def test_clips_of_wan_are_encoded_as_its_call_decodes_them(make_policy, requests):
+    policy = make_policy("wan", transition={"name": "ode"})
+    rollout = policy.rollout(requests[:1], seed=3)
+    latents = policy.encode_clips(rollout.media)
+    assert latents.shape == rollout.clean.shape
+    vae = policy.pipeline.vae
+    mean, deviation = (torch.tensor(vae.config[each]).view(1, -1, 1, 1, 1) for each in ("latents_mean", "latents_std"))
+    pixels = torch.tensor(np.array([[np.array(frame) for frame in clip] for clip in rollout.media])) / 127.5 - 1
+    with torch.no_grad():
+        expected = vae.encode(pixels.permute(0, 4, 1, 2, 3)).latent_dist.mode()
+    torch.testing.assert_close(latents * deviation + mean, expected, rtol=1e-4, atol=1e-5)
 
 
 class Ramp(LatentReward):
