@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
-from mmrl.config.algorithms.forward_process import FlowRWRConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
 from mmrl.config.data import FixedGroupSamplingConfig
@@ -29,7 +28,7 @@ def overlap_errors(config: TrainConfig) -> Iterator[str]:
         yield f"{key}: stages change the objective during the run: train each in another run first"
     if isinstance(algorithm, RewardGradientConfig):
         yield f"{key}: {algorithm.name} differentiates through the steps of the rollout: leave it out"
-    if isinstance(algorithm, FlowRWRConfig) and algorithm.samples_from == "reference":
+    if getattr(algorithm, "samples_from", "policy") == "reference":
         yield f"{key}: with algorithm.samples_from reference, the sampling parameters never change: leave it out"
     if isinstance(sampling, SamplingConfig) and sampling.transition.learned is not None:
         yield f"{key}: sampling.transition.learned trains noise levels, which a rollout records"

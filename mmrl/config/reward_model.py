@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from mmrl.config.section import Section
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
+class LatentNoiseConfig(Section):
+    """The noise levels at which answers are learnt from."""
+
+    low: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """The lowest: that at which finished pictures and videos are scored."""
+    high: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    """The highest; equal to `low`: a head that knows no other level."""
+    draws: PositiveInt = 4
+    """The levels at which each training answer is seen, spread over the range."""
+
+    @model_validator(mode="after")
+    def _order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low is {self.low} and high {self.high}: expected low <= high")
+        return self
+
+
 class RewardEncoderConfig(Section):
     """The frozen network whose features a head scores."""
 
-    name: Literal["clip", "text"] = "clip"
+    name: Literal["clip", "text", "latents"] = "clip"
     """`clip`: image, prompt and their product in the space of a CLIP or SigLIP, of transformers or open_clip. `text`:
     answers are texts; the answer, the text that it is compared with, and their product, each the mean of the last
-    hidden states of a text encoder or language model of transformers."""
+    hidden states of a text encoder or language model of transformers. `latents`: answers are pictures or videos, noised
+    in the latent space of a pipeline of diffusers, whose denoiser's states are the features (arXiv:2501.13918)."""
     model: str
     """A folder, a Hugging Face id, or `shapeworld` for the one that ships (of texts: `shapeworld:sums`)."""
     against: Literal["prompt", "answer"] = "prompt"
     """`text`: what an answer is compared with: the prompt, or the sample's `answer`, a reference (Cooper,
     arXiv:2508.05613)."""
+    layers: tuple[str, ...] = ()
+    """`latents`: the modules of the denoiser whose states count, such as `transformer_blocks.2` or `mid_block`."""
+    noise: LatentNoiseConfig = LatentNoiseConfig()
+    """`latents`: how much noise is added."""
+    sampling: dict[str, Any] = Field(default_factory=dict)
+    """`latents`: keys of `sampling` that the pipeline's calls need, such as num_frames of a video."""
     revision: str | None = None
+
+    @model_validator(mode="after")
+    def _layers(self) -> Self:
+        if (self.name == "latents") != bool(self.layers):
+            raise ValueError("layers names the modules of a generator whose states count: set it with name: latents, "
+                             "and with no other")  # fmt: skip
+        return self
 
 
 class RewardDataConfig(Section):
@@ -31,7 +62,8 @@ class RewardDataConfig(Section):
 
     path: str
     """Samples with `chosen` and `rejected` pictures (or texts), such as votes of the demo; for `head.kind: pointwise`
-    with one picture in `images` and the score in `answer`, a number or a map from axis to number."""
+    with one picture in `images` and the score in `answer`, a number or a map from axis to number. `encoder.name:
+    latents` takes videos too: the path of one, or a list of pictures, its frames."""
     validation: str
     """Further samples, for the card."""
 

@@ -28,7 +28,7 @@ from mmrl.finetuning.trainable import adapters_disabled
 from mmrl.generation.diffusion.denoiser_hook import Guiders, find_denoisers
 from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
 from mmrl.generation.diffusion.loops import PartialReplayLoop
-from mmrl.generation.diffusion.noise_levels import signal_of
+from mmrl.generation.diffusion.noise_levels import signal_of, to_flow_latents
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.recording import Recording, join
@@ -36,9 +36,10 @@ from mmrl.generation.diffusion.replay_cache import replaced_attributes
 from mmrl.generation.diffusion.scheduler_families import VEFamily
 from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
 from mmrl.policy import BackpropSteps, Rollout, RolloutRequest
+from mmrl.rewards.core.latent_reward import LatentReward
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import RewardError
-from mmrl.rewards.core.reward_io import reward_input
+from mmrl.rewards.core.reward_io import RewardInput, reward_input
 from mmrl.rewards.core.suite import RewardSuite
 
 Base: TypeAlias = DiffusionPipeline | Callable[[], AbstractContextManager[None]]
@@ -142,18 +143,21 @@ def guided_rollout(
     """Return a rollout that the gradient of weighted rewards guides from its second step on.
 
     Flow-NRG (arXiv:2501.13918) samples from p(x) exp(sum of w r(x)): the score at each noise level is shifted by the
-    gradient of the weighted rewards. There a reward model reads noisy latents; here any differentiable reward scores
-    the image that the denoiser predicts from them in one step, and the gradient flows back through autoencoder and
-    denoiser. A guided step is one replay of the pipeline up to this step, at the cost of about three steps. The first
-    step is not guided: pure noise predicts no image.
+    gradient of the weighted rewards. A reward of noisy latents (`LatentReward`) is read at each step, as in the paper.
+    Any other differentiable reward scores the image that the denoiser predicts from them in one step, and the gradient
+    flows back through autoencoder and denoiser: a guided step is then one replay of the pipeline up to this step, at
+    the cost of about three steps. The first step is not guided: pure noise predicts no image.
 
     Args:
-        rewards: differentiable rewards with their weights w.
+        rewards: differentiable rewards, or rewards of noisy latents, with their weights w.
 
     Raises:
         RewardError: a reward has no gradient.
-        UnsupportedError: the pipeline cannot be differentiated, or the noise level of its latents is not known.
+        UnsupportedError: the pipeline cannot be differentiated, denoises several latents together, or the noise level
+            of its latents is not known.
     """
+    of_latents = [(reward, weight) for reward, weight in rewards if isinstance(reward, LatentReward)]
+    rewards = [(reward, weight) for reward, weight in rewards if not isinstance(reward, LatentReward)]
     if missing := ", ".join(reward.name for reward, _ in rewards if not reward.differentiable):
         raise RewardError(f"{missing} has no gradient for guidance; `mmrl rewards show NAME` says which have one")
     with policy.keep_latents(), torch.no_grad():
@@ -161,6 +165,9 @@ def guided_rollout(
     recording: Recording = rollout.recording
     rows = zip(rollout.samples, rollout.media, rollout.group_index.tolist(), strict=True)
     inputs = [reward_input(sample, media, group, sample.id) for sample, media, group in rows]
+    if not rewards:
+        media = policy.run_to_media(LatentGuidedLoop(policy.guiders, recording, of_latents, inputs), recording)
+        return replace(rollout, media=media, clean=join(recording.next_latents[-1]))
     for number in range(1, len(recording.next_latents)):
         loop = GuidedStepLoop(policy.guiders, recording, number)
         with torch.enable_grad():
@@ -170,9 +177,11 @@ def guided_rollout(
             total = pictures.new_zeros(())
             for reward, weight in rewards:
                 total = total + weight * reward.spec.sign * reward.score_tensor(pictures, inputs).sum().to(pictures)
-            gradients = torch.autograd.grad(total, loop.leaves, allow_unused=True)
+            gradients: Sequence[Tensor | None] = torch.autograd.grad(total, loop.leaves, allow_unused=True)
         if all(gradient is None for gradient in gradients):
             raise UnsupportedError(f"{type(policy.pipeline).__name__} cuts the graph between latents and pictures")
+        if of_latents:
+            gradients = [_sum(*pair) for pair in zip(gradients, loop.latent_gradients(of_latents, inputs), strict=True)]
         recording.next_latents[number] = loop.guided_latents(gradients)
     media = policy.run_to_media(ReplayAllLoop(policy.guiders, recording), recording)
     return replace(rollout, media=media, clean=join(recording.next_latents[-1]))
@@ -200,6 +209,7 @@ class GuidedStepLoop(BackpropLoop):
         self.leaves: list[Tensor] = []
         self._following: list[Tensor] = []
         self._gains: list[float] = []
+        self._steps: list[SchedulerStep] = []
 
     def advance(self, step: SchedulerStep) -> Tensor:
         latents = super().advance(step)
@@ -209,14 +219,82 @@ class GuidedStepLoop(BackpropLoop):
         elif self.step == self.first:
             self._following.append(self.differentiable_step(step).detach())
             self._gains.append(steering_gain(step))
+            self._steps.append(replace(step, sample=step.sample.detach()))
             if self.latent_stream == len(self.leaves) - 1:
                 self.recording.guidance[self.step] = self._guiders.read()
         return latents
+
+    def latent_gradients(
+        self, rewards: Sequence[tuple[LatentReward, float]], inputs: Sequence[RewardInput]
+    ) -> list[Tensor]:
+        """Return the gradient of rewards of noisy latents for the stream; see `latent_gradient`."""
+        check_single_stream(len(self._steps))
+        return [latent_gradient(rewards, step, inputs) for step in self._steps]
 
     def guided_latents(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
         """Return x' of each stream, shifted along the gradient of the rewards."""
         streams = zip(self._following, self._gains, gradients, strict=True)
         return [x if grad is None else (x.float() + gain * grad.float()).to(x.dtype) for x, gain, grad in streams]
+
+
+class LatentGuidedLoop(BackpropLoop):
+    """A loop that repeats a rollout, in which rewards of noisy latents guide every step but the first.
+
+    The recording gets the guided latents.
+    """
+
+    def __init__(
+        self,
+        guiders: Guiders,
+        recording: Recording,
+        rewards: Sequence[tuple[LatentReward, float]],
+        inputs: Sequence[RewardInput],
+    ) -> None:
+        super().__init__(guiders, recording, BackpropSteps(), torch.empty(0))
+        self._rewards, self._inputs = rewards, inputs
+        check_single_stream(len(recording.next_latents[0]))
+
+    def needs_grad(self) -> bool:
+        return False
+
+    def advance(self, step: SchedulerStep) -> Tensor:
+        following = self.differentiable_step(step)
+        if self.step:
+            shift = steering_gain(step) * latent_gradient(self._rewards, step, self._inputs)
+            following = (following.float() + shift.float()).to(step.sample.dtype)
+        self.recording.next_latents[self.step] = [following.clone()]
+        self.recording.guidance[self.step] = self._guiders.read()
+        return following
+
+
+def latent_gradient(
+    rewards: Sequence[tuple[LatentReward, float]], step: SchedulerStep, inputs: Sequence[RewardInput]
+) -> Tensor:  # [B, ...] float32
+    """Return the gradient of weighted rewards of noisy latents at a step's x.
+
+    A reward counts up to the highest noise level that it knows; below the lowest one it scores as at that.
+    """
+    with torch.enable_grad():
+        x = step.sample.detach().float().requires_grad_()
+        noisy, sigma = to_flow_latents(replace(step, sample=x))
+        total = x.sum() * 0.0
+        for reward, weight in rewards:
+            low, high = reward.noise
+            if sigma <= high:
+                scores = reward.score_latents(noisy, max(sigma, low), inputs)
+                total = total + weight * reward.spec.sign * scores.sum().to(x)
+        return torch.autograd.grad(total, x)[0]
+
+
+def check_single_stream(streams: int) -> None:
+    """Raise UnsupportedError if a pipeline denoises several latents together."""
+    if streams > 1:
+        raise UnsupportedError(f"the pipeline denoises {streams} latents together, and a reward of noisy latents reads "
+                               "one: guide by rewards of the pictures")  # fmt: skip
+
+
+def _sum(gradient: Tensor | None, other: Tensor) -> Tensor:
+    return other if gradient is None else gradient.float() + other
 
 
 class ReplayAllLoop(PartialReplayLoop):

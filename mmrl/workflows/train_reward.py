@@ -32,6 +32,7 @@ from mmrl.rewards.learned.head_training import (
     train_score_head,
     vote_on_labels,
 )
+from mmrl.rewards.learned.learned_latents import load_latent_encoder
 from mmrl.rewards.learned.pair_features import picture_features, text_features
 from mmrl.rewards.learned.ranked_factors import factor_margins, factors_of, ranked_sides
 from mmrl.rewards.learned.reward_card import RewardQuality, card_text
@@ -41,10 +42,13 @@ from mmrl.rewards.models.clip_encoder import load_encoder
 from mmrl.rewards.models.text_encoder import TextEncoder
 from mmrl.seeds import fold_in
 from mmrl.statistics.calibration import expected_calibration_error
+from mmrl.workflows.latent_answers import LatentAnswers, check_latent_recipe, latent_answers
 
 Log = Callable[[str], None]
 AnswerFeatures = Callable[[Sequence[Any], Sequence[Sample]], Tensor]
 """From N answers (paths of pictures, or texts) and their samples to features [N, F]."""
+ENCODER_KINDS = {"clip": "clip", "text": "vlm", "latents": "pipeline"}
+"""The kind of model that a package provides, by `encoder.name`."""
 SIDES = {"chosen": 1.0, "rejected": -1.0, "equal": 0.0}
 """The values of `metadata.axes` of a pair."""
 
@@ -88,11 +92,13 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
     """
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty: delete it, or set out to another folder")
-    is_text = config.encoder.name == "text"
-    encoder_folder = provided_model(config.encoder.model, "vlm" if is_text else "clip") or config.encoder.model
+    is_text, is_latent = config.encoder.name == "text", config.encoder.name == "latents"
+    kind = ENCODER_KINDS[config.encoder.name]
+    encoder_folder = provided_model(config.encoder.model, kind) or config.encoder.model
     if is_text and config.head.kind == "pointwise":
         raise ConfigError("head.kind pointwise is for pictures; with encoder.name text choose bradley_terry")
-    features = _answer_features(config, encoder_folder)
+    if is_latent:
+        check_latent_recipe(config)
     train, validation = load_samples(config.data.path), load_samples(config.data.validation)
     names = sorted({str(each.rater) for each in train}) if config.raters else []
     pointwise = config.head.kind == "pointwise"
@@ -105,9 +111,14 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
     log(f"reading {len(train)} + {len(validation)} samples")
     data: JudgedPairs | RatedAnswers
     unseen: JudgedPairs | RatedAnswers
-    if pointwise:
+    latent = _latent_answers(config, encoder_folder, train, validation) if is_latent else None
+    if latent is not None:
+        data, unseen = latent.data, latent.all_unseen()
+    elif pointwise:
+        features = _answer_features(config, encoder_folder)
         data, unseen = (_rated_answers(config, samples, features) for samples in (train, validation))
     else:
+        features = _answer_features(config, encoder_folder)
         margins = None
         if config.factors:
             margins = factor_margins(torch.cat(factors_of(train, config.factors)), [f.margin for f in config.factors])
@@ -132,6 +143,8 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
         latents = _known_latents(config, data, members.encoders)
         mean, spread = _scale(members.heads, data, latents)
         inverses = None if config.bound is None else _inverses(config.bound.ridge, members.heads, data, latents)
+        if latent is not None:
+            notes |= _by_level(config, members, latent)
         quality = _measure(config, members, unseen, notes)
     settings = RewardModelSettings(
         encoder=encoder_folder,
@@ -144,9 +157,36 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
         raters=tuple(names),
         kind=config.encoder.name,
         against=config.encoder.against,
+        layers=config.encoder.layers,
+        noise=(config.encoder.noise.low, config.encoder.noise.high) if is_latent else (0.0, 0.0),
+        sampling=config.encoder.sampling,
     )
-    write_reward_folder(folder, settings, members.heads, latents, card_text(config, len(train), quality), inverses)
+    card = card_text(config, len(train), quality)
+    others = None if latent is None else {"centre": latent.centre, "unit": latent.unit}
+    write_reward_folder(folder, settings, members.heads, latents, card, inverses, others)
     return TrainedReward(folder, quality)
+
+
+def _latent_answers(
+    config: RewardModelConfig, model: str, train: Sequence[Sample], validation: Sequence[Sample]
+) -> LatentAnswers:
+    encoder = config.encoder
+    generator = load_latent_encoder(model, encoder.layers, encoder.sampling, encoder.revision, "auto")
+    target = _score if config.head.kind == "pointwise" else _side
+    targets = [torch.tensor([[target(each, axis) for axis in config.axes] for each in samples])
+               for samples in (train, validation)]  # fmt: skip
+    return latent_answers(config, generator, train, validation, targets)
+
+
+def _by_level(config: RewardModelConfig, members: _Members, latent: LatentAnswers) -> dict[str, float]:
+    """Return the accuracy of each axis on pairs at each noise level, for the card."""
+    if len(latent.unseen) < 2 or isinstance(latent.data, RatedAnswers):
+        return {}
+    return {
+        f"right on {axis} at noise {sigma:g}": right
+        for sigma, unseen in latent.unseen.items()
+        for axis, right in _measure(config, members, unseen, {}).accuracy.items()
+    }
 
 
 def _train(

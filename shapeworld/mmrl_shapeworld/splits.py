@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld import preferences, task_splits
+from mmrl_shapeworld import judged_motions, preferences, task_splits
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
 from mmrl_shapeworld.reasoning import (
     answer_pairs,
@@ -60,6 +60,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (stream_splits.NAMES, stream_splits.samples),
     (taught_worlds.NAMES, taught_worlds.samples),
     (preferences.NAMES, preferences.samples),
+    (judged_motions.NAMES, judged_motions.samples),
     (tuple(task_splits.SPLITS), task_splits.samples),
     (calculation_splits.NAMES, calculation_splits.samples),
     (calculation_chains.NAMES, calculation_chains.samples),

@@ -31,6 +31,8 @@ WRITES = DRAWS.replace("kind: pipeline", "kind: vlm")
             "algorithm={name: rejection_sft, num_noise_levels: 6}",
             "algorithm.num_noise_levels: noise levels are for policies",
         ),
+        (WRITES, "algorithm={name: online_dpo, samples_from: reference}", "reference is for media"),
+        (WRITES, "algorithm={name: rejection_sft, samples_from: reference}", "reference is for media"),
         (WRITES, "algorithm={name: dpo, weighting: sigma}", "algorithm.weighting: noise levels are for policies"),
         (WRITES, "algorithm={name: awm}", "VelocityRegression needs predict_velocity, which VLMPolicy does not have"),
         (DRAWS, "algorithm={name: mpo}", "PreferenceLearning needs teacher_force, which PipelinePolicy does not have"),

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 ExperienceKind = Literal["rollouts", "demonstrations", "pairs"]
 """The data that an algorithm learns from: the policy's own scored answers, or what samples contain."""
 
+AnswerSource = Literal["policy", "reference"]
+"""The weights that draw answers: those that are trained, or those that training started from."""
+
 _HOME = "mmrl.config.algorithms"
 _MODULES = (
     *("policy_gradient", "forward_process", "reward_gradient", "supervised", "preference"),
@@ -71,6 +74,12 @@ class AlgorithmConfig(ComponentSection):
     def capability_errors(self, capabilities: Collection[str]) -> Iterator[str]:
         """Yield one message for each setting that cannot work on a policy with these `mmrl.policy.Capability`."""
         yield from ()
+
+
+def source_errors(source: AnswerSource, config: TrainConfig) -> Iterator[str]:
+    """Yield a message if the reference is to draw texts, which only velocities are learnt from."""
+    if source == "reference" and not isinstance(config.sampling, SamplingConfig):
+        yield "algorithm.samples_from: reference is for media, whose velocities are learnt: leave it out"
 
 
 class KLConfig(Section):

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from mmrl.config.algorithms.advantage import AdvantageConfig, ExponentialConfig
-from mmrl.config.algorithms.base import VELOCITY_REGRESSION, KLConfig, MatchingConfig, NoiseLevelsConfig
+from mmrl.config.algorithms.base import (
+    VELOCITY_REGRESSION,
+    AnswerSource,
+    KLConfig,
+    MatchingConfig,
+    NoiseLevelsConfig,
+)
 from mmrl.config.section import Section
 
 if TYPE_CHECKING:
@@ -104,6 +110,6 @@ class FlowRWRConfig(ForwardProcessConfig, MatchingConfig):
     velocity_loss: ClassVar[str] = "mmrl.training.objectives.velocity_losses:ImitationLoss"
     name: Literal["flow_rwr"] = "flow_rwr"
     advantage: ExponentialConfig = ExponentialConfig()
-    samples_from: Literal["policy", "reference"] = "policy"
+    samples_from: AnswerSource = "policy"
     """The weights that draw the imitated answers: those that are trained, or those that training started from, whose
     answers are distributed as a fixed data set's (the paper's setting)."""

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
-from mmrl.config.algorithms.base import VELOCITY_REGRESSION, AlgorithmConfig, ExperienceKind, MatchingConfig
+from mmrl.config.algorithms.base import (
+    VELOCITY_REGRESSION,
+    AlgorithmConfig,
+    AnswerSource,
+    ExperienceKind,
+    MatchingConfig,
+    source_errors,
+)
 from mmrl.config.sampling import SamplingConfig
 
 if TYPE_CHECKING:
@@ -80,11 +87,14 @@ class OnlineDPOConfig(DPOConfig):
     """The best of each group against the worst, or every answer against every worse one."""
     margin: NonNegativeFloat = 0.0
     """Two answers are a pair if their advantages differ by more than this."""
+    samples_from: AnswerSource = "policy"
+    """The weights that draw the answers, as of `flow_rwr`; media only."""
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each key that cannot work with the others or with the batch sizes."""
         yield from super().validation_errors(config)
         yield from self.advantage.validation_errors(config)
+        yield from source_errors(self.samples_from, config)
         together = 2 if self.pairing == "best_worst" else config.data.group_size
         micro_batch = config.data.micro_batch or together
         if micro_batch < together:

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from mmrl.config.algorithms.advantage import BestOfConfig
-from mmrl.config.algorithms.base import VELOCITY_REGRESSION, ExperienceKind, MatchingConfig
+from mmrl.config.algorithms.base import (
+    VELOCITY_REGRESSION,
+    AnswerSource,
+    ExperienceKind,
+    MatchingConfig,
+    source_errors,
+)
 from mmrl.config.sampling import SamplingConfig
 
 if TYPE_CHECKING:
@@ -44,3 +50,10 @@ class RejectionSFTConfig(ImitationConfig):
 
     name: Literal["rejection_sft"] = "rejection_sft"
     advantage: BestOfConfig = BestOfConfig()
+    samples_from: AnswerSource = "policy"
+    """The weights that draw the answers, as of `flow_rwr`; media only."""
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each key that has no effect on answers of this kind."""
+        yield from super().validation_errors(config)
+        yield from source_errors(self.samples_from, config)

@@ -24,6 +24,11 @@ ENCODABLE = ("StableDiffusionPipeline", "StableDiffusionXLPipeline", "StableDiff
 """Pipelines whose images can be encoded: they have an `AutoencoderKL`, whose latents the loop takes scaled, shifted
 and, for Flux, packed. Read off the source of diffusers 0.42."""
 
+ENCODABLE_CLIPS = ("AnimateDiffPipeline", "WanPipeline")
+"""Pipelines whose videos can be encoded. That of AnimateDiff has an `AutoencoderKL` for each frame, whose latents the
+loop takes scaled and not shifted; that of Wan has one of videos, whose channels have a mean and a deviation each. Read
+off the source of diffusers 0.42."""
+
 
 class FirstStepLoop(RecordLoop):
     """A loop that records one step and stops, enough for `VelocityLoop` and for a probe of that step."""
@@ -61,8 +66,7 @@ def encode_images(pipeline: DiffusionPipeline, sampling: SamplingConfig, images:
         raise UnsupportedError(f"{name}: existing images can be encoded for {', '.join(ENCODABLE)} only; other "
                                "pipelines train on rollouts (experience: rollouts)")  # fmt: skip
     vae, processor = parts["vae"], vars(pipeline)["image_processor"]
-    if vae.config.get("force_upcast") and vae.dtype == torch.float16:
-        raise UnsupportedError(f"{name}: its autoencoder overflows in float16: set policy.dtype to float32 or bfloat16")
+    _check_precision(name, vae)
     if not images:
         return torch.empty(0)
     width, height = _size(pipeline, sampling)
@@ -76,9 +80,56 @@ def encode_images(pipeline: DiffusionPipeline, sampling: SamplingConfig, images:
     return latents.to(pipeline._execution_device)
 
 
+@torch.no_grad()
+def encode_clips(
+    pipeline: DiffusionPipeline, sampling: SamplingConfig, clips: Sequence[Sequence[Image.Image]]
+) -> Tensor:
+    """Return the final latents [B, C, F, h, w] of the pipeline's loop that correspond to these videos.
+
+    Frames are resized and cropped as by `encode_images`, and so are latents the mean of the posterior. The autoencoder
+    of Wan makes one latent frame of the first and of each further four.
+
+    Raises:
+        UnsupportedError: the pipeline is not in `ENCODABLE_CLIPS`, or overflows in float16.
+        ValueError: the videos have different numbers of frames.
+    """
+    name, parts = type(pipeline).__name__, pipeline.components
+    if name not in ENCODABLE_CLIPS:
+        raise UnsupportedError(f"{name}: existing videos can be encoded for {', '.join(ENCODABLE_CLIPS)} only; other "
+                               "pipelines train on rollouts (experience: rollouts)")  # fmt: skip
+    if not clips:
+        return torch.empty(0)
+    if len(counts := {len(clip) for clip in clips}) > 1:
+        raise ValueError(f"videos of one batch have {min(counts)} to {max(counts)} frames; expected as many in all")
+    vae, processor = parts["vae"], vars(pipeline)["video_processor"]
+    _check_precision(name, vae)
+    width, height = _size(pipeline, sampling)
+    frames = [ImageOps.fit(frame.convert("RGB"), (width, height)) for clip in clips for frame in clip]
+    pixels = processor.preprocess(frames).to(vae.device, vae.dtype)
+    if name == "AnimateDiffPipeline":
+        latents = vae.encode(pixels).latent_dist.mode() * vae.config.scaling_factor
+        latents = latents.unflatten(0, (len(clips), -1)).transpose(1, 2)
+    else:
+        latents = vae.encode(pixels.unflatten(0, (len(clips), -1)).transpose(1, 2)).latent_dist.mode()
+        mean, deviation = (
+            torch.tensor(vae.config[each]).view(1, -1, 1, 1, 1).to(latents) for each in ("latents_mean", "latents_std")
+        )
+        latents = (latents - mean) / deviation
+    found: Tensor = latents.to(pipeline._execution_device)
+    return found
+
+
+def _check_precision(name: str, vae: Any) -> None:
+    if vae.config.get("force_upcast") and vae.dtype == torch.float16:
+        raise UnsupportedError(f"{name}: its autoencoder overflows in float16: set policy.dtype to float32 or bfloat16")
+
+
 def _size(pipeline: Any, sampling: SamplingConfig) -> tuple[int, int]:
     """Return the sampling width and height, by default the denoiser's sample size."""
-    side = getattr(pipeline, "default_sample_size", None) or pipeline.unet.config.sample_size
+    if sampling.width and sampling.height:
+        return sampling.width, sampling.height
+    unet = getattr(pipeline, "unet", None)
+    side = getattr(pipeline, "default_sample_size", None) or (unet and unet.config.sample_size)
     if not isinstance(side, int):
         raise UnsupportedError(f"{type(pipeline).__name__} has {side} latents by default: set sampling.height and "
                                "sampling.width to encode pictures")  # fmt: skip

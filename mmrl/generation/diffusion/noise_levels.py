@@ -56,6 +56,20 @@ def from_flow_latents(step: SchedulerStep, noisy: Tensor, sigma: float) -> Tenso
     return preserving / signal_of(family, step.levels[step.index][0]) if isinstance(family, VEFamily) else preserving
 
 
+def to_flow_latents(step: SchedulerStep) -> tuple[Tensor, float]:
+    """Return the latents [B, ...] of a step as (1 - sigma) x_0 + sigma noise, and sigma: `from_flow_latents` backwards.
+
+    Raises:
+        UnsupportedError: the noise level of the family's latents is not known.
+    """
+    family, share = step.family, step.levels[step.index][0]
+    signal = signal_of(family, share)
+    if not isinstance(family, VPFamily):
+        return step.sample, share
+    preserving = step.sample * signal if isinstance(family, VEFamily) else step.sample
+    return preserving / (signal + share), share / (signal + share)
+
+
 def flow_velocity(step: SchedulerStep) -> Tensor:
     """Return noise - x_0 [B, ...] as predicted by the denoiser's output at this step."""
     family = step.family

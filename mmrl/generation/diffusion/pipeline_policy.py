@@ -28,8 +28,9 @@ from mmrl.generation.diffusion.denoiser_hook import (
     restore_attention,
     set_attention,
 )
+from mmrl.generation.diffusion.denoiser_states import StatesLoop
 from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
-from mmrl.generation.diffusion.encode_images import FirstStepLoop, encode_images
+from mmrl.generation.diffusion.encode_images import FirstStepLoop, encode_clips, encode_images
 from mmrl.generation.diffusion.learned_noise import NAME, NoiseLevelNetwork
 from mmrl.generation.diffusion.loops import Loop, ProbeLoop, RecordLoop, ReplayLoop, StopPipeline, VelocityLoop
 from mmrl.generation.diffusion.pytree import map_leaves
@@ -273,6 +274,20 @@ class PipelinePolicy:
             raise GenerationError("the pipeline took a single step, and a velocity needs two")
         return loop.velocity
 
+    def denoiser_states(self, rollout: Rollout, noisy: Tensor, sigma: float, modules: Sequence[nn.Module]) -> list[Any]:
+        """Return what modules of the denoiser give at (noisy, sigma), with gradients in `noisy` where they are enabled.
+
+        `noisy` is as in `predict_velocity`. The denoiser runs up to the last of the modules and no further; under
+        classifier-free guidance its rows are those of both halves, so sample without.
+        """
+        if not 0 < sigma <= 1:
+            raise ValueError(f"sigma is {sigma}, expected in (0, 1]")
+        loop = StatesLoop(self.guiders, _recording(rollout), noisy, sigma, modules)
+        self._call(loop, _recording(rollout))
+        if any(each is None for each in loop.states):
+            raise GenerationError("the pipeline took a single step, and states need two")
+        return loop.states
+
     def rollout_from_latents(
         self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]
     ) -> Rollout:
@@ -302,6 +317,10 @@ class PipelinePolicy:
     def encode(self, pictures: Sequence[Image]) -> Tensor:
         """Return the clean latents [B, ...] of these images; supported for `encode_images.ENCODABLE`."""
         return encode_images(self.pipeline, self.sampling, pictures)
+
+    def encode_clips(self, clips: Sequence[Sequence[Image]]) -> Tensor:
+        """Return the clean latents [B, C, F, h, w] of lists of frames; for `encode_images.ENCODABLE_CLIPS`."""
+        return encode_clips(self.pipeline, self.sampling, clips)
 
     @contextmanager
     def keep_latents(self) -> Iterator[None]:

@@ -123,6 +123,7 @@ BUILT_IN = {
     "video_reward": "mmrl.rewards.models.video_reward:VideoReward",
     "vqa_score": "mmrl.rewards.models.vqa_score:VQAScore",
     "learned": "mmrl.rewards.learned.learned_reward:LearnedReward",
+    "learned_latents": "mmrl.rewards.learned.learned_latents:LearnedLatentsReward",
     "remote": "mmrl.rewards.service.remote_reward:RemoteReward",
     "learned_text": "mmrl.rewards.learned.learned_text:LearnedTextReward",
     "cotrained": "mmrl.rewards.learned.cotrained:CotrainedReward",

@@ -53,7 +53,8 @@ class LearnedReward(EmbeddingReward):
         settings, heads, others = read_reward_folder(folder)
         latents, inverses = others.get("latents"), others.get("inverses")
         if settings.kind != "clip":
-            raise RewardError(f"{model} is a reward model of texts: load it with the reward learned_text")
+            raise RewardError(f"{model} is a reward model of {settings.kind}: load it with the reward "
+                              f"learned_{settings.kind}")  # fmt: skip
         self._scores = StandardisedHeads(model, settings, heads, axis, pessimism)
         if (rater is None) != (latents is None):
             raters = settings.raters

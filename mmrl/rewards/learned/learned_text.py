@@ -43,7 +43,8 @@ class LearnedTextReward(BatchReward):
         folder = Path(model).expanduser()
         settings, heads, others = read_reward_folder(folder)
         if settings.kind != "text" or "latents" in others:
-            raise RewardError(f"{model} is a reward model of pictures or of raters: load it with the reward learned")
+            other = "learned_latents" if settings.kind == "latents" else "learned"
+            raise RewardError(f"{model} is a reward model of pictures or of raters: load it with the reward {other}")
         self.encoder = TextEncoder(settings.encoder, settings.revision, device)
         self.heads = [head.to(device) for head in heads]
         self._against = settings.against

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from mmrl.config.reward_model import RewardModelConfig
 
+REWARDS = {"clip": "learned", "text": "learned_text", "latents": "learned_latents"}
+"""The reward that loads a folder, by the name of its encoder."""
+
 
 @dataclass(frozen=True)
 class RewardQuality:
@@ -21,7 +24,7 @@ class RewardQuality:
     rank_correlation: Sequence[float] = ()
     """Spearman's correlation of scores and truth, of each axis."""
     notes: Mapping[str, float] = field(default_factory=dict)
-    """Shares of training pairs whose labels were changed."""
+    """Shares of training pairs whose labels were changed, and accuracies at noise levels."""
 
 
 def card_text(config: RewardModelConfig, count: int, quality: RewardQuality) -> str:
@@ -33,7 +36,7 @@ def card_text(config: RewardModelConfig, count: int, quality: RewardQuality) -> 
         f"with `mmrl train reward` on {count} samples of `{config.data.path}`, measured on `{config.data.validation}`.",
         "",
         "```yaml",
-        "rewards: [{name: learned, args: {model: THIS_FOLDER}}]",
+        f"rewards: [{{name: {REWARDS[config.encoder.name]}, args: {{model: THIS_FOLDER}}}}]",
         "```",
         "",
     ]

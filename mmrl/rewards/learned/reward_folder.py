@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mmrl.atomic_io import replace_text
 from mmrl.nested_state import state_of_part
@@ -41,10 +41,16 @@ class RewardModelSettings:
     """Their standard deviation, by which the reward divides."""
     raters: tuple[str, ...] = ()
     """The raters whose latent vectors are known."""
-    kind: Literal["clip", "text"] = "clip"
-    """The kind of the encoder: of pictures and prompts, or of texts."""
+    kind: Literal["clip", "text", "latents"] = "clip"
+    """The kind of the encoder: of pictures and prompts, of texts, or a generator of latents."""
     against: Literal["prompt", "answer"] = "prompt"
     """The text with which an answer in text is compared: the sample's prompt, or its right answer."""
+    layers: tuple[str, ...] = ()
+    """The modules of a generator's denoiser whose states are features."""
+    noise: tuple[float, float] = (0.0, 0.0)
+    """The lowest and highest noise level of latents that heads were trained on."""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of `sampling` with which the generator is called."""
 
 
 def write_reward_folder(
@@ -54,6 +60,7 @@ def write_reward_folder(
     latents: Tensor | None,  # [E, R, L] of E members and R raters
     card: str,
     inverses: Tensor | None = None,  # [E, H, H], see `error_bound`
+    others: Mapping[str, Tensor] | None = None,  # further tensors by name
 ) -> None:
     """Write the folder; its settings come last, so that a folder with settings is whole."""
     from safetensors.torch import save_file
@@ -68,6 +75,7 @@ def write_reward_folder(
         tensors["latents"] = latents.detach().contiguous()
     if inverses is not None:
         tensors["inverses"] = inverses.detach().contiguous()
+    tensors |= {name: value.detach().contiguous() for name, value in (others or {}).items()}
     draft = folder / f".{HEADS}"
     save_file(tensors, draft)
     draft.replace(folder / HEADS)
@@ -76,7 +84,9 @@ def write_reward_folder(
 
 
 def read_reward_folder(folder: Path) -> tuple[RewardModelSettings, list[ScoreHead], Mapping[str, Tensor]]:
-    """Return settings, the members in evaluation mode, and the other tensors: `latents` of raters, and `inverses`.
+    """Return settings, the members in evaluation mode, and the other tensors.
+
+    These are `latents` of raters, `inverses`, and `centre` and `unit` of the features of a generator.
 
     Raises:
         RewardError: the folder is not one of a reward model, or is damaged. The message names the file.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mmrl.rewards.core.reward_errors import RewardError
@@ -24,6 +24,7 @@ class StandardisedHeads:
         heads: Sequence[ScoreHead],
         axis: str | None = None,
         pessimism: float = 0.0,
+        weights: Mapping[str, float] | None = None,
     ) -> None:
         """
         Args:
@@ -32,16 +33,22 @@ class StandardisedHeads:
             heads: the members of the ensemble.
             axis: the score that counts; None: the mean of all axes.
             pessimism: factor of the spread that is subtracted from the mean.
+            weights: of axes by name, whose weighted sum counts in the place of one axis or of the mean.
 
         Raises:
-            RewardError: there is no such axis.
+            RewardError: there is no such axis, or both an axis and weights are given.
         """
-        if axis is not None and axis not in settings.axes:
-            raise RewardError(f"{model} has no axis {axis!r}: it has {', '.join(settings.axes)}")
+        if weights is not None and (axis is not None or not weights):
+            raise RewardError(f"weights is {weights!r} and axis {axis!r}: name weights of some axes, or one axis")
+        for name in (axis,) if weights is None else weights:
+            if name is not None and name not in settings.axes:
+                raise RewardError(f"{model} has no axis {name!r}: it has {', '.join(settings.axes)}")
         self.heads = heads
         self.inverses: Tensor | None = None  # [E, H, H] of `error_bound`, if the folder has them
         self._settings, self._pessimism = settings, pessimism
-        self._columns = [number for number, name in enumerate(settings.axes) if axis in (None, name)]
+        chosen = weights or {name: 1.0 for name in settings.axes if axis in (None, name)}
+        self._columns = [settings.axes.index(name) for name in chosen]
+        self._weights = [each / (1.0 if weights else len(chosen)) for each in chosen.values()]
 
     def score_and_spread(
         self,
@@ -61,9 +68,11 @@ class StandardisedHeads:
         unit = features.new_tensor(self._settings.spread)[self._columns]
         scores = (torch.stack(means) - centre) / unit  # [E, B, A]
         within = (torch.stack(variances) / unit.square()).mean(0)
-        total = (within + scores.var(0, correction=0)).mean(1)
+        weights = features.new_tensor(self._weights)
+        shares = weights.abs() / weights.abs().sum().clamp(min=1e-12)
+        total = ((within + scores.var(0, correction=0)) * shares).sum(1)
         spread = total.clamp(min=1e-12).sqrt().where(total > 0, 0.0)  # the root has no gradient at 0
-        return scores.mean((0, 2)) - self._pessimism * spread, spread
+        return (scores.mean(0) * weights).sum(1) - self._pessimism * spread, spread
 
     def bounds(
         self,

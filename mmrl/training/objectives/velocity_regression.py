@@ -12,7 +12,7 @@ from torch import Tensor
 from mmrl.algorithms.forward_process import interpolate, nft_old_decay, velocity_mse
 from mmrl.components import load_reference
 from mmrl.config.algorithms.base import NoiseLevelsConfig
-from mmrl.config.algorithms.forward_process import FlowRWRConfig, ForwardProcessConfig, OldPolicyConfig
+from mmrl.config.algorithms.forward_process import ForwardProcessConfig, OldPolicyConfig
 from mmrl.distributed.layout import layout_of
 from mmrl.policy import Capability, Rollout, VelocityPolicy
 from mmrl.training.ema import ParameterCopy
@@ -43,7 +43,7 @@ class VelocityRegression(Objective):
         self._old = None
         if self._schedule is not None:
             self._old = ParameterCopy(policy.parameters_to_train(), layout_of(policy), used_in_batches=True)
-        self._samples_from_reference = isinstance(config, FlowRWRConfig) and config.samples_from == "reference"
+        self._samples_from_reference = getattr(config, "samples_from", "policy") == "reference"
 
     def sampling_weights(self) -> AbstractContextManager[None]:
         """Return a context in which the old policy samples, if there is one, or the reference."""

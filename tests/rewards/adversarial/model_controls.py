@@ -106,8 +106,8 @@ def trained(place: Place, recipe: str, samples: list[Sample], *overrides: str) -
     return str(train_reward(load_reward_recipe(recipe, settings), place.folder / recipe).folder)
 
 
-def learned(place: Place) -> Reward:
-    pairs = [
+def red_pairs() -> list[Sample]:
+    return [
         Sample(
             f"p{n}",
             prompt="a red circle",
@@ -116,8 +116,17 @@ def learned(place: Place) -> Reward:
         )
         for n in range(24)
     ]
-    folder = trained(place, "shapes-preferences", pairs, "labels={}", "training.batch=16")
+
+
+def learned(place: Place) -> Reward:
+    folder = trained(place, "shapes-preferences", red_pairs(), "labels={}", "training.batch=16")
     return load("learned", model=folder, device="cpu")
+
+
+def learned_latents(place: Place) -> Reward:
+    pairs = [replace(each, rejected=as_png(EMPTY)) if n % 2 else each for n, each in enumerate(red_pairs())]
+    settings = ("encoder.layers=[transformer_blocks.0]", "encoder.noise.high=0.3", "training.batch=16")
+    return load("learned_latents", model=trained(place, "shapes-latents", pairs, *settings), device="cpu")
 
 
 @cache
@@ -204,6 +213,9 @@ CONTROLS: dict[str, Control] = {
     ),
     "demonstrated_steps": Control(demonstrated, drawn(SCENE), [drawn(EMPTY), drawn(NOISE), drawn(STRIP)]),
     "learned": Control(learned, RED, [replace(RED, image=image) for image in (coloured(0, 901), EMPTY, STRIP)]),
+    "learned_latents": Control(
+        learned_latents, RED, [replace(RED, image=image) for image in (coloured(0, 901), EMPTY, STRIP)]
+    ),
     "learned_text": texts("learned_text"),
     "trained_judge": Control(
         built("trained_judge", model=str(VLM_JUDGE), question="{prompt}", max_new_tokens=40, device="cpu"),
