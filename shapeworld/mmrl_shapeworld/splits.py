@@ -27,7 +27,7 @@ from mmrl_shapeworld.reasoning import (
     trade_pairs,
 )
 from mmrl_shapeworld.shop import shop_splits
-from mmrl_shapeworld.vqa import question_splits
+from mmrl_shapeworld.vqa import consultations, question_splits
 from mmrl_shapeworld.worlds import (
     badge_pages,
     button_splits,
@@ -73,6 +73,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (listed_calls.NAMES, listed_calls.samples),
     (call_traces.NAMES, call_traces.samples),
     (criticised_chains.NAMES, criticised_chains.samples),
+    (consultations.NAMES, consultations.samples),
     (shop_splits.NAMES, shop_splits.samples),
 )
 """The names of splits, and the function that draws one."""
