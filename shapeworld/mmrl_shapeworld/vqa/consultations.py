@@ -97,12 +97,12 @@ def samples(split: str) -> list[Sample]:
         department = str(rng.choice(list(DEPARTMENTS)))
         task, draw = DEPARTMENTS[department]
         question = draw(rng)
-        given = {
+        words_of = {
             each: advice(each, kind, question, rng) if each == department else guesses(each, question, rng)
             for each in DEPARTMENTS
         }
         sample = as_sample(task, question, f"{split}-{len(found):04d}")
-        prompts = {each: consulted(question.prompt, words) for each, words in given.items()}
+        prompts = {each: consulted(question.prompt, words) for each, words in words_of.items()}
         found.append(
             replace(
                 sample,
