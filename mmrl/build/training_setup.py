@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeGuard
 
 from mmrl.build.data_samplers import (
@@ -55,6 +56,7 @@ from mmrl.training.rollouts.demonstrations import demonstrations_of
 from mmrl.training.rollouts.importance_correction import build_importance_correction
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.rollouts.mixed_source import MixedSource
+from mmrl.training.rollouts.model_pairs import ModelPairs, ModelWriters
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, check_answers
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair, RowSelection, positive_advantage_rows
@@ -269,7 +271,10 @@ def build_training_setup(
         built = _stage(
             staged, staged.algorithm, learner, inputs.samples, inputs.rewards, models, iterations, hacking, own
         )
-        built_stages.append(Stage(built.source, built.objective, chosen.iterations, chosen.train))
+        begin = None
+        if chosen.begin is not None and models is not None:
+            begin = partial(models.copy, chosen.begin, chosen.train)
+        built_stages.append(Stage(built.source, built.objective, chosen.iterations, chosen.train, begin))
         growing += built.growing
     for number in range(config.rounds):
         turns = zip(config.stages, built_stages, strict=True)
@@ -298,6 +303,21 @@ def _stage(
     if algorithm.experience == "rollouts":
         if rewards is None:
             raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
+        if isinstance(algorithm, OnlineDPOConfig) and algorithm.writers is not None and models is not None:
+            named = ModelWriters(models[algorithm.writers.chosen], models[algorithm.writers.rejected])
+            written = ModelPairs(
+                policy=policy,
+                prompts=prompts,
+                suite=rewards,
+                writers=named,
+                group_size=data.group_size,
+                micro_batch=BatchPlan.of(config).micro_batch,
+                seed=seed,
+                margin=algorithm.margin,
+                updates=config.training.updates,
+                models=models.scorers,
+            )
+            return TrainingSetup(written, objective, growing=growing)
         lead = lead_of(algorithm)
         advantage = getattr(lead, "advantage", None) or AdvantageConfig()
         choose = build_row_choice(lead, policy.capabilities)

@@ -61,6 +61,9 @@ class StageConfig(Section):
     train: str = POLICY
     """The model that learns, from its own answers or from those of samples: the policy, or a model of `models` that is
     trained, which writes one answer to each prompt."""
+    begin: str | None = None
+    """Each turn of the stage begins with the parameters of this model, such as `policy` for a next generation of it;
+    the optimizer's running means stay. Unset: with those that the stage's last turn left."""
     algorithm: AlgorithmConfig | None = None
     """Unset: as in the run."""
     rewards: tuple[RewardConfig, ...] | None = None

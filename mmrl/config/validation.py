@@ -121,6 +121,9 @@ def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> 
         trained = trained_names(config)
         if stage.train not in trained:
             yield f"stages.{number}.train: {stage.train} is not trained in this run, and {' and '.join(trained)} may be"
+        elif stage.begin is not None and (stage.begin == stage.train or stage.begin not in (POLICY, *config.models)):
+            others = ", ".join(name for name in (POLICY, *config.models) if name != stage.train)
+            yield f"stages.{number}.begin: {stage.train} may begin as another model of the run ({others})"
         elif stage.train != POLICY and getattr(staged.algorithm, "critic", None) is not None:
             yield f"stages.{number}.algorithm: {staged.algorithm.name} has a critic of the policy: choose grpo"
         yield from (

@@ -20,6 +20,7 @@ from torch import Tensor
 from mmrl.config.named_models import POLICY, NamedModelConfig
 from mmrl.data.sample import Sample
 from mmrl.distributed.layout import layout_of
+from mmrl.errors import ConfigError
 from mmrl.nested_state import state_of_part
 from mmrl.policy import (
     Capability,
@@ -143,6 +144,24 @@ class NamedModels(Mapping[str, NamedModel]):
 
     def __len__(self) -> int:
         return len(self._models)
+
+    def copy(self, source: str, target: str) -> None:
+        """Give the trained parameters of one model the values of another's, whose names and shapes are the same.
+
+        Raises:
+            ConfigError: the two have other trained parameters.
+        """
+        model, parameters = self._models[source], self._models[target].policy.parameters_to_train()
+        with model.weights(), torch.no_grad():
+            values = {name: each.detach().clone() for name, each in model.policy.parameters_to_train().items()}
+        if {name: each.shape for name, each in values.items()} != {name: p.shape for name, p in parameters.items()}:
+            raise ConfigError(
+                f"stages: {target} cannot begin as {source}, which trains other parameters: give both the same model, "
+                "and train both alike"
+            )
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(values[name])
 
     def finish_iteration(self, iterations: int) -> None:
         """Let snapshots follow their models; `iterations` are those that are finished."""

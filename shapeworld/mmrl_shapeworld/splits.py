@@ -21,12 +21,13 @@ from mmrl_shapeworld.reasoning import (
     calculation_chains,
     calculation_splits,
     call_traces,
+    criticised_chains,
     directed_calculations,
     listed_calls,
     trade_pairs,
 )
 from mmrl_shapeworld.shop import shop_splits
-from mmrl_shapeworld.vqa import question_splits
+from mmrl_shapeworld.vqa import consultations, question_splits
 from mmrl_shapeworld.worlds import (
     badge_pages,
     button_splits,
@@ -37,6 +38,7 @@ from mmrl_shapeworld.worlds import (
     small_things,
     stream_splits,
     taught_worlds,
+    tinted_clips,
     world_splits,
     zoom_splits,
 )
@@ -59,6 +61,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (room_splits.NAMES, room_splits.samples),
     (stream_splits.NAMES, stream_splits.samples),
     (taught_worlds.NAMES, taught_worlds.samples),
+    (tinted_clips.NAMES, tinted_clips.samples),
     (preferences.NAMES, preferences.samples),
     (judged_motions.NAMES, judged_motions.samples),
     (tuple(task_splits.SPLITS), task_splits.samples),
@@ -70,6 +73,8 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (directed_calculations.NAMES, directed_calculations.samples),
     (listed_calls.NAMES, listed_calls.samples),
     (call_traces.NAMES, call_traces.samples),
+    (criticised_chains.NAMES, criticised_chains.samples),
+    (consultations.NAMES, consultations.samples),
     (shop_splits.NAMES, shop_splits.samples),
 )
 """The names of splits, and the function that draws one."""

@@ -12,6 +12,7 @@ TEACHER = "models={teacher: {model: 'shapeworld:sums'}}"
 PARTNER = "models={partner: {model: 'shapeworld:sums', train: lora}}", "stages=[{iterations: 2, train: partner}]"
 MIX = "algorithm={name: mix, terms: [{name: grpo}, {name: distill, teacher: teacher, weight: 0.2}]}"
 
+WRITTEN = "algorithm={{name: online_dpo, writers: {{{0}}}}}"
 BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
 
 
@@ -59,6 +60,18 @@ BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
         (["evaluation.logits={t: 1.0}"], r"evaluation.logits.t: there is no such model in models; the names are"),
         (["evaluation.logits={policy: 0.0}"], "evaluation.logits: no model has a weight other than 0"),
         (["algorithm={name: online_dpo, axis: brief}"], "algorithm.axis: it reads the two texts of a sample"),
+        ([WRITTEN.format("chosen: t")], r"algorithm.writers.chosen: there is no model t in models \(it is empty"),
+        ([TEACHER, WRITTEN.format("rejected: teacher"), "data.group_size=3"], "data.group_size: two writers share 3"),
+        ([TEACHER, WRITTEN.format("chosen: teacher}, pairing: all")[:-1]], "algorithm.pairing: with writers"),
+        (
+            [TEACHER, WRITTEN.format("chosen: teacher"), "data.group_sampling={name: dynamic}"],
+            "data.group_sampling: algorithm.wr",
+        ),
+        (
+            [*PARTNER, "stages=[{iterations: 1, train: partner, begin: partner}]"],
+            r"stages.0.begin: partner may begin as another model of the run \(policy\)",
+        ),
+        (["stages=[{iterations: 1, begin: t}]"], r"stages.0.begin: policy may begin as another model of the run \(\)"),
     ],
 )
 def test_what_cannot_work_is_refused_by_key(overrides, message):
@@ -69,6 +82,10 @@ def test_what_cannot_work_is_refused_by_key(overrides, message):
 def test_image_tokens_have_no_models_and_pipelines_none_that_are_trained():
     with pytest.raises(ConfigError, match="models: policies of kind image_tokens have no models"):
         check(load_config("shapes-ar", [TEACHER]))
+    with pytest.raises(ConfigError, match=r"algorithm.writers: models beside the policy write texts"):
+        check(load_config("quickstart", [WRITTEN.format("chosen: policy")]))
+    with pytest.raises(ConfigError, match=r"algorithm.away: denoising steps are drawn to a teacher"):
+        check(load_config("quickstart", [TEACHER.replace(":sums", ""), "algorithm={name: distill, away: true}"]))
     with pytest.raises(ConfigError, match=r"models.teacher.train: pipelines beside the policy are teachers"):
         check(load_config("quickstart", ["models={teacher: {model: shapeworld, train: full}}"]))
     with pytest.raises(ConfigError, match=r"evaluation\.logits: policies of kind pipeline add no logits"):

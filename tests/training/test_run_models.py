@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from mmrl.config.named_models import NamedModelConfig
+from mmrl.errors import ConfigError
 from mmrl.rewards.core.cache import cacheable
 from mmrl.rewards.core.reward import Reward, Scored
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
@@ -53,6 +54,29 @@ def test_snapshots_follow_as_configured():
     torch.testing.assert_close(seen("rare"), 0.5 * start + 0.5 * 3)
     assert (policy.logits == 3).all()
     assert {name.partition("/")[0] for name in found.state_dict()} == {"slow", "stepped", "rare"}
+
+
+def test_a_model_takes_the_parameters_of_another_and_of_a_snapshot():
+    policy = TokenPolicy()
+    found = models(policy, other={"model": "x"}, start={"of": "policy"}, slow={"of": "policy", "ema": 0.5})
+    other, start = found["other"].policy, policy.logits.detach().clone()
+    with torch.no_grad():
+        policy.logits.fill_(1.0)
+    found.finish_iteration(1)
+    found.copy("policy", "other")
+    assert (other.logits == 1).all() and other.logits.data_ptr() != policy.logits.data_ptr()
+    found.copy("slow", "other")
+    torch.testing.assert_close(other.logits.detach(), 0.5 * start + 0.5)
+    assert (policy.logits == 1).all()
+    found.copy("start", "policy")
+    assert torch.equal(policy.logits.detach(), start)
+
+
+def test_models_of_other_sizes_cannot_begin_as_each_other():
+    policy = TokenPolicy(length=5)
+    found = models(policy, other={"model": "x"})
+    with pytest.raises(ConfigError, match="other cannot begin as policy"):
+        found.copy("policy", "other")
 
 
 def test_a_scorer_computes_equal_texts_once_and_in_calls_of_some_rows():

@@ -1,4 +1,4 @@
-"""Distillation on the policy's own answers: each token or denoising step is drawn towards a named teacher."""
+"""Distillation on the policy's own answers: each token or denoising step is drawn to a named model, or away from it."""
 
 from __future__ import annotations
 
@@ -52,6 +52,9 @@ class DistillConfig(AlgorithmConfig):
     gradient of KL(policy || teacher): k2 is half the squared log-ratio; k1 takes the log-ratio at sampling time as the
     cost of a token, weighed by the ratio of new to old probability. `k3` has the gradient of KL(teacher || policy), and
     `weighted_k3`, which is k3 times the ratio, that of KL(policy || teacher)."""
+    away: bool = False
+    """True: the sign of the divergence is reversed, so that the policy leaves the model, such as one that was trained
+    to take a shortcut (CDPO, arXiv:2605.01324). It has no bound: a small `weight` in a mix, beside a reward."""
     gate: GateConfig | None = None
     """Unset: every answer is corrected. The mean is over all answers in any case."""
     aggregate: Literal["sequence", "token"] = "token"
@@ -66,6 +69,8 @@ class DistillConfig(AlgorithmConfig):
             yield "algorithm.estimator: the divergence of denoising steps is known, not estimated: leave it out"
         if isinstance(sampling, SamplingConfig) and sampling.transition.learned is not None:
             yield "sampling.transition.learned: a teacher has no such noise levels to compare with: leave it out"
+        if isinstance(sampling, SamplingConfig) and self.away:
+            yield "algorithm.away: denoising steps are drawn to a teacher, and not away from one: leave it out"
         if isinstance(sampling, TokenSamplingConfig) and self.teachers:
             yield "algorithm.teachers: texts have one teacher: set algorithm.teacher, and leave this out"
         named = {"teacher": self.teacher} if not self.teachers or self.teacher in config.models else {}

@@ -16,7 +16,8 @@ from mmrl.config.algorithms.base import (
     MatchingConfig,
     source_errors,
 )
-from mmrl.config.sampling import SamplingConfig
+from mmrl.config.sampling import SamplingConfig, TokenSamplingConfig
+from mmrl.config.section import Section
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
@@ -76,6 +77,15 @@ class MAHDPOConfig(AlgorithmConfig):
             yield "policy.heads: mah_dpo trains a head for each axis of the pairs: name the axes, or choose dpo"
 
 
+class WritersConfig(Section):
+    """The models that write the two answers of a pair, by their names in the run; `policy` is the policy as it is."""
+
+    chosen: str = "policy"
+    """The one of whose answers the best is chosen, such as the next generation of the policy."""
+    rejected: str = "policy"
+    """The one of whose answers the worst is rejected, such as the policy as training began."""
+
+
 class OnlineDPOConfig(DPOConfig):
     """Online DPO: the same losses, on pairs of the policy's own answers to a prompt (arXiv:2402.04792)."""
 
@@ -89,12 +99,17 @@ class OnlineDPOConfig(DPOConfig):
     """Two answers are a pair if their advantages differ by more than this."""
     samples_from: AnswerSource = "policy"
     """The weights that draw the answers, as of `flow_rwr`; media only."""
+    writers: WritersConfig | None = None
+    """Set: models of the run write the answers, each half of a group, and a pair is the best of one against the worst
+    of the other, by their total rewards (Temporal Self-Rewarding, arXiv:2508.06026). Unset: the policy writes all."""
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each key that cannot work with the others or with the batch sizes."""
         yield from super().validation_errors(config)
         yield from self.advantage.validation_errors(config)
         yield from source_errors(self.samples_from, config)
+        if self.writers is not None:
+            yield from self._writer_errors(self.writers, config)
         together = 2 if self.pairing == "best_worst" else config.data.group_size
         micro_batch = config.data.micro_batch or together
         if micro_batch < together:
@@ -102,6 +117,28 @@ class OnlineDPOConfig(DPOConfig):
                 f"data.micro_batch: {micro_batch} rows do not hold the {together} of a group that algorithm.pairing "
                 f"{self.pairing} compares"
             )
+
+    def _writer_errors(self, writers: WritersConfig, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each setting that pairs of several writers do not have."""
+        if not isinstance(config.sampling, TokenSamplingConfig):
+            yield "algorithm.writers: models beside the policy write texts: leave it out"
+        if self.pairing != "best_worst":
+            yield f"algorithm.pairing: with writers a pair is a best and a worst answer, and not {self.pairing}"
+        if writers.chosen != writers.rejected and config.data.group_size % 2:
+            yield f"data.group_size: two writers share {config.data.group_size} answers: take an even number"
+        for key, is_set in (
+            ("group_sampling", config.data.group_sampling.name != "fixed"),
+            ("replay", config.data.replay is not None),
+            ("weighting", config.data.weighting is not None),
+            ("demonstrations", config.data.demonstrations is not None),
+            ("starts", config.data.starts is not None),
+        ):
+            if is_set:
+                yield f"data.{key}: algorithm.writers takes as many answers of each model as it says: leave it out"
+        for key, name in (("chosen", writers.chosen), ("rejected", writers.rejected)):
+            if name != "policy" and name not in config.models:
+                known = ", ".join(config.models) or "it is empty"
+                yield f"algorithm.writers.{key}: there is no model {name} in models ({known}): name one there"
 
 
 class MPOConfig(AlgorithmConfig):

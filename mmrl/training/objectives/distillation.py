@@ -1,4 +1,4 @@
-"""Distillation on the policy's own answers: the divergence of each sampled token from a teacher."""
+"""Distillation on the policy's own answers: the divergence of each sampled token from a teacher, or its negative."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ DIVERGENCES: dict[str, Divergence] = {
 class Distillation(Objective):
     """An estimate of KL(policy || teacher) at each token of the policy's own answers, where a gate lets them through.
 
-    Rows that the gate leaves out count in the mean, with a loss of 0, and are not computed.
+    Rows that the gate leaves out count in the mean, with a loss of 0, and are not computed. With `away` the loss is the
+    negative of the estimate, which repels the policy from the model (CDPO, arXiv:2605.01324).
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS, Capability.TEACHER_FORCE})
@@ -68,11 +69,11 @@ class Distillation(Objective):
         teacher = self._teacher.log_probs(rollout, steps)
         old, mask, weights = rollout.log_probs[:, steps], mask[:, steps], weights[:, steps]
         metrics.mean("reverse_kl", (old - teacher)[mask].mean().item(), weight=int(mask.sum()))
-        total = 0.0
+        total, sign = 0.0, -1.0 if self._config.away else 1.0
 
         def visit(now: StepOutputs) -> None:
             nonlocal total
-            loss = (weights * self._divergence(now.log_probs, old, teacher, mask)).sum()
+            loss = sign * (weights * self._divergence(now.log_probs, old, teacher, mask)).sum()
             loss.backward()
             total += loss.item()
             if rollout.policy_version == self._policy.version:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ Choose = Callable[[Tensor, Tensor], list[Rows]]
 
 @dataclass
 class RowSelection:
-    """A source that returns the rows that `choose` selects; all rows where it selects none.
+    """A source that returns the rows that `choose` selects; where it selects none, all rows, none of which is learnt.
 
     Raises:
         ConfigError: the policy writes trajectories of several turns.
@@ -59,8 +59,9 @@ class RowSelection:
         groups = torch.cat([rollout.group_index.cpu() for rollout in rollouts])
         units = self.choose(advantages, groups)
         metrics = found.metrics | {"chosen_rows": float(sum(map(len, units)))}
-        if not units:
-            return Experience(found.micro_batches, metrics)
+        if not units:  # equal answers are no pair: they stay, so that an update is made, and are not learnt from
+            unlearnt = [replace(each, scored=torch.zeros_like(each.scored)) for each in found.micro_batches]
+            return Experience(unlearnt, metrics)
         samples = [rollout.samples[row] for rollout, row in places]
         packs = pack_units(units, samples, self.micro_batch, self.updates)
         own: dict[int, Rollout] = {}

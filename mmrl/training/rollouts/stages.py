@@ -9,7 +9,7 @@ same model share its reference (the parameters that the run began with), its opt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +32,7 @@ class Stage:
     objective: Objective
     iterations: int | None = None  # each time that its turn comes; None: to the end
     model: str = POLICY  # the model that samples and learns, by its name in the run
+    begin: Callable[[], None] | None = None  # what comes first each time that its turn comes, such as other parameters
 
 
 class StagedSource:
@@ -66,6 +67,8 @@ class StagedSource:
         """Return the experience of an iteration. Adds the metric `stage`, the number of the stage, from 0."""
         turn, within = self.place(iteration)
         self.now = self.schedule[turn]
+        if not within and self.now.begin is not None:
+            self.now.begin()
         if turn and not within:
             self.now.objective.begin()
         experience = self.now.source.collect(iteration, progress, phases)

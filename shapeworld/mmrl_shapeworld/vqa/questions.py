@@ -164,7 +164,7 @@ def video(rng: np.random.Generator) -> Question:
     both = rng.random() < 0.3
     frames = [blank() for _ in range(FRAMES)]
     steps = rng.integers(5, 9, 2).tolist()
-    tracks = _tracks(((way, steps[0]), (other if both else None, steps[1])), rng)
+    tracks = tracks_of(((way, steps[0]), (other if both else None, steps[1])), rng)
     regions: list[list[Region]] = [[] for _ in range(FRAMES)]
     for kind, (left, top, dx, dy, side) in zip((second, first), tracks[::-1], strict=True):
         for number, frame in enumerate(frames):
@@ -234,8 +234,13 @@ def _things(count: int, rng: np.random.Generator) -> tuple[list[Kind], list[Box]
     return kinds, boxes, picture
 
 
-def _tracks(movers: Sequence[tuple[str | None, int]], rng: np.random.Generator) -> list[tuple[int, int, int, int, int]]:
-    """(left, top, step to the right, step down, side) of things that stay inside and never meet."""
+def tracks_of(
+    movers: Sequence[tuple[str | None, int]], rng: np.random.Generator
+) -> list[tuple[int, int, int, int, int]]:
+    """Return (left, top, step to the right, step down, side) of things that stay inside and never meet.
+
+    Each thing has its way and the pixels of a step; without a way it stands.
+    """
     while True:
         tracks = []
         for way, step in movers:

@@ -85,6 +85,7 @@ ELSEWHERE = {
         "hybrid",
         "learned_text",
         "likely_answer",
+        "own_votes",
         "reasoning_reflection",
         "reference_likelihood",
     ),

@@ -108,6 +108,9 @@ class Known:
         chances = (0.9 if "8;" in each.prefix else 0.5 if "7;" in each.prefix else 0.1 for each in texts)
         return [np.log(np.full(3, chance, np.float32)) for chance in chances]
 
+    def answers(self, samples, seed, draws=1):
+        return [[f"<think></think>{63 if draw == 0 else 56}" for draw in range(draws)] for _ in samples]
+
 
 def likely(name: str) -> Control:
     sample = Sample("s", prompt="3+5*7=", answer=56)
@@ -116,6 +119,17 @@ def likely(name: str) -> Control:
         for text in ("<think>8;</think>56", "<think>9;</think>56", "<think></think>56", "8; 8; 8;", "", "56")
     )
     others = [reward_input(sample, "<think>7;</think>56", 0, "b")]
+    return Control(built(name), right, hostile, others, context=RewardContext(models=dict.fromkeys(MODELS, Known())))
+
+
+def votes(name: str) -> Control:
+    """Return the control of a reward whose model answers 56, and once 63."""
+    sample = Sample("s", prompt="3+5*7=", answer=56)
+    right, *hostile = (
+        reward_input(sample, text, 0, "a")
+        for text in ("<think>8;</think>56", "<think></think>63", "<think></think>", "56", "", "<think></think>56 63")
+    )
+    others = [reward_input(sample, "<think>7;</think>57", 0, "b")]
     return Control(built(name), right, hostile, others, context=RewardContext(models=dict.fromkeys(MODELS, Known())))
 
 
@@ -238,6 +252,7 @@ CONTROLS: dict[str, Control] = {
     **FORMS,
     **OUTCOMES,
     **{name: likely(name) for name in ("reference_likelihood", "reasoning_reflection", "likely_answer")},
+    "own_votes": votes("own_votes"),
     **JUDGES,
     **OTHER_TEXTS,
 }

@@ -31,9 +31,9 @@ def batch_of(rollout, totals: Tensor | None = None) -> MicroBatch:
     return replace(MicroBatch.of_rows(rollout, torch.zeros(rollout.rows)), totals=totals)
 
 
-def expected_gradient(policy: TokenPolicy, teacher: TokenPolicy, estimator: str) -> Tensor:
+def expected_gradient(policy: TokenPolicy, teacher: TokenPolicy, estimator: str, away: bool = False) -> Tensor:
     """The gradient of the estimator, in the mean over the answers of one token that the policy may give."""
-    objective = distillation(policy, teacher, estimator=estimator)
+    objective = distillation(policy, teacher, estimator=estimator, away=away)
     for token, probability in enumerate(policy.logits[0, 0].detach().softmax(-1).tolist()):
         rollout = policy.score_targets([TargetText(Sample("s0", "?"), "", 0, token_ids=(token,))])
         objective.backward(batch_of(rollout), probability, 0, MetricAccumulator())
@@ -49,6 +49,22 @@ def test_expected_gradient_is_that_of_the_divergence_from_the_teacher(estimator)
     ratio = (p / q).log()
     by_hand = p * (ratio - (p * ratio).sum())  # d KL(p || q) / d logits
     torch.testing.assert_close(expected_gradient(policy, teacher, estimator), by_hand, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "weighted_k3"])
+def test_a_policy_leaves_a_model_by_the_negative_gradient_of_its_distillation(estimator):
+    policy = TokenPolicy(prompts=1, length=1, vocabulary=WORDS)
+    biased = TokenPolicy(prompts=1, length=1, vocabulary=WORDS, spread=1.5, seed=9)
+    p, q = policy.logits.detach()[0, 0].softmax(-1), biased.logits.detach()[0, 0].softmax(-1)
+    ratio = (p / q).log()
+    by_hand = q - p if estimator == "k3" else -p * (ratio - (p * ratio).sum())  # -d KL(q || p), -d KL(p || q)
+    found = expected_gradient(policy, biased, estimator, away=True)
+    torch.testing.assert_close(found, by_hand, atol=1e-6, rtol=0)
+    with torch.no_grad():
+        moved = (policy.logits[0, 0] - 0.01 * found).softmax(-1)
+    kl = (q * (q / moved).log()).sum() if estimator == "k3" else (moved * (moved / q).log()).sum()
+    before = (q * (q / p).log()).sum() if estimator == "k3" else (p * ratio).sum()
+    assert kl > before  # a step of descent goes away from the model
 
 
 def test_k3_follows_the_other_divergence():

@@ -14,6 +14,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.policy import RolloutRequest
 from mmrl.training.experience import Experience, MicroBatch
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, check_answers
@@ -138,3 +139,13 @@ def test_outputs_of_another_modality_raise(tmp_path):
             check_answers(texts, kind, GaussianFlow())
     with pytest.raises(DataError, match="lack a text under 'chosen'"):
         check_answers(preference_samples(tmp_path), "pairs", TokenPolicy())
+
+
+def test_texts_of_equal_reward_are_no_pairs():
+    policy = TokenPolicy()
+    source = RowSelection(Prepared(policy, questions(2), [0.0] * 8), policy, BestAndWorst(), micro_batch=4)
+    found = source.collect(0, 0.0, None)
+    assert found.metrics["chosen_rows"] == 0 and sum(batch.scored_rows for batch in found.micro_batches) == 0
+    objective = PreferenceLearning(policy, OnlineDPOConfig())
+    objective.accumulate(found.micro_batches, 1.0, [0, 1], MetricAccumulator())
+    assert policy.logits.grad is None

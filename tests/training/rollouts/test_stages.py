@@ -122,3 +122,18 @@ def test_stages_without_an_end_raise():
         StagedSource([forever, forever])
     with pytest.raises(ValueError, match="need at least one"):
         StagedSource([])
+
+
+def test_what_a_stage_begins_with_comes_before_each_of_its_turns():
+    policy, begun = TokenPolicy(), []
+    prompts = PromptSampler(paired_samples(), 8, seed=0)
+    taught = Demonstrations(policy, prompts, 4, seed=0)
+    objective = SupervisedLearning(policy, SFTConfig())
+    first = Stage(taught, objective, 2, begin=lambda: begun.append("first"))
+    second = Stage(taught, objective, 1)
+    stages = StagedSource([first, second, first, Stage(taught, objective, begin=lambda: begun.append("last"))])
+    seen = []
+    for iteration in range(8):
+        stages.collect(iteration, 0.0, Phases())
+        seen.append(len(begun))
+    assert seen == [1, 1, 1, 2, 2, 3, 3, 3] and begun == ["first", "first", "last"]

@@ -1,0 +1,228 @@
+"""Answers with injected errors, critiques that name them, and a reasoner who answers again after a critique (Critic-V).
+
+    3+5*7=<think>3+5=8;8*7=5;</think>5?        what the critic reads: a calculation and an answer to it
+    8*7=5;                                     its critique: the wrong steps, or `ok`
+    3+5*7=<think>3+5=8;8*7=5;</think>5?8*7=5;! what the reasoner reads: its prompt has grown by the critique
+    <think>3+5=8;8*7=6;</think>6               its second answer
+
+A step is wrong if its result does not follow from what it reads; steps after it go on from the wrong result.
+`shapeworld:criticised-train` (2,048) has the critiques of a careless critic as demonstrations, `criticised-development`
+(512) and `criticised-validation` (1,024) have none, and `second-answers` (2,048) has the prompts of the reasoner with
+the answers of one who believes the critique: the right calculation, or after `ok` the first answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from mmrl.data.sample import Sample
+from mmrl.rewards.core.reward import Reward, Scored
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardContext, RewardInput
+from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, part_of, sample_calculation, step
+from mmrl_shapeworld.reasoning.traces import NEAR, right_trace
+
+SIZES = {"train": 2048, "development": 512, "validation": 1024}
+SECOND = "second-answers"
+NAMES = (*(f"criticised-{part}" for part in SIZES), SECOND)
+LENGTHS = range(3, 7)
+"""Operands of a calculation."""
+FINE = "ok"
+"""The critique of an answer without a wrong step."""
+ERRORS = (0.3, 0.4, 0.3)
+"""The shares of answers with no wrong step, with one, and with two."""
+MISSED, ALARMS = 0.5, 0.15
+"""The shares of wrong steps that the careless critic overlooks, and of right ones that it names."""
+_STEP = re.compile(r"\d+[+*-]\d=\d+;")
+_SEED = 101
+
+
+@dataclass(frozen=True)
+class Criticised:
+    """A calculation, the steps of an answer to it, and those of them that are wrong, by their places."""
+
+    calculation: Calculation
+    steps: tuple[str, ...]
+    wrong: frozenset[int]
+
+    @property
+    def answer(self) -> str:
+        """The answer, with its steps as thoughts."""
+        return f"<think>{''.join(self.steps)}</think>{self.steps[-1].partition('=')[2][:-1]}"
+
+    @property
+    def prompt(self) -> str:
+        """The text that the critic reads."""
+        return f"{self.calculation}{self.answer}?"
+
+
+def injected(calculation: Calculation, count: int, rng: np.random.Generator) -> Criticised:
+    """Return an answer with `count` wrong steps."""
+    wrong = frozenset(rng.permutation(len(calculation.digits))[:count].tolist())
+    value, steps = calculation.first, []
+    for place, (operator, digit) in enumerate(zip(calculation.operators, calculation.digits, strict=True)):
+        result = step(value, operator, digit, calculation.modulus)
+        if place in wrong:
+            result = (result + NEAR[int(rng.integers(len(NEAR)))]) % calculation.modulus
+        steps.append(f"{value}{operator}{digit}={result};")
+        value = result
+    return Criticised(calculation, tuple(steps), wrong)
+
+
+def critique(steps: Sequence[str], named: Sequence[int]) -> str:
+    """Return the critique that names the steps at these places."""
+    return "".join(steps[place] for place in sorted(named)) or FINE
+
+
+def named_steps(text: str) -> tuple[str, ...]:
+    """Return the steps that a critique names, each once.
+
+    Raises:
+        InvalidAnswer: the text is neither steps one after another nor `ok`.
+    """
+    steps = _STEP.findall(text)
+    if text.strip() != FINE and (not steps or "".join(steps) != text.strip()):
+        raise InvalidAnswer(f"a critique is steps, such as 8*7=5;, or {FINE}, and not {text!r:.40}")
+    return tuple(dict.fromkeys(steps))
+
+
+def grown(prompt: str, text: str) -> str:
+    """Return the reasoner's prompt: the critic's, with the critique behind it."""
+    return f"{prompt}{text.strip()}!"
+
+
+@cache
+def criticised(part: str) -> tuple[Criticised, ...]:
+    """Return the answers of a part of the data, always the same; no two parts share a calculation."""
+    rng = np.random.default_rng((_SEED, list(SIZES).index(part)))
+    found: list[Criticised] = []
+    while len(found) < SIZES[part]:
+        calculation = sample_calculation(FAMILIES["sums"], rng, LENGTHS)
+        if part_of(calculation) == part:
+            found.append(injected(calculation, int(rng.choice(len(ERRORS), p=ERRORS)), rng))
+    return tuple(found)
+
+
+@cache
+def samples(split: str) -> list[Sample]:
+    """Return a split as data; `metadata` has the steps of the first answer, its wrong ones and the right value.
+
+    Raises:
+        KeyError: there is no such split.
+    """
+    if split not in NAMES:
+        raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
+    part = "train" if split == SECOND else split.partition("-")[2]
+    rng = np.random.default_rng((_SEED, len(SIZES), NAMES.index(split)))
+    return [_sample(f"{split}-{number:04d}", each, split, rng) for number, each in enumerate(criticised(part))]
+
+
+def _sample(id: str, each: Criticised, split: str, rng: np.random.Generator) -> Sample:
+    missed, alarms = rng.random(len(each.steps)) < MISSED, rng.random(len(each.steps)) < ALARMS
+    named = [place for place in range(len(each.steps)) if (not missed[place] if place in each.wrong else alarms[place])]
+    words = critique(each.steps, named)
+    metadata: Mapping[str, Any] = {
+        "steps": list(each.steps),
+        "wrong": [each.steps[place] for place in sorted(each.wrong)],
+        "value": each.calculation.answer,
+        "first": int(each.answer.rpartition(">")[2]),
+    }
+    found = Sample(
+        id=id,
+        prompt=each.prompt,
+        answer="".join(metadata["wrong"]) or FINE,
+        source=f"errors-{len(each.wrong)}",
+        demonstration=words if split == "criticised-train" else None,
+        metadata=metadata,
+    )
+    if split != SECOND:
+        return found
+    again = f"<think></think>{metadata['first']}" if words == FINE else right_trace(each.calculation)
+    return replace(found, prompt=grown(each.prompt, words), answer=metadata["value"], demonstration=again)
+
+
+class InjectedErrors(Reward):
+    """The Jaccard index of the steps that a critique names and the wrong ones, in [0, 1]; 1 for `ok` if all are right.
+
+    Critic-V's rule-based part of the ranking of critiques (arXiv:2411.18203).
+    """
+
+    name, needs, range = "injected_errors", ("text", "references.wrong"), (0.0, 1.0)
+    source = "|named and wrong| / |named or wrong|"
+
+    def score_one(self, item: RewardInput) -> float:
+        named, wrong = set(named_steps(self.critique_of(item))), set(item.references["wrong"])
+        return len(named & wrong) / len(named | wrong) if named | wrong else 1.0
+
+    def critique_of(self, item: RewardInput) -> str:
+        """Return the critique."""
+        return item.text or ""
+
+
+class NothingNamed(InjectedErrors):
+    """The value of `InjectedErrors` where no critic looks at the answer: the index of `ok`."""
+
+    def critique_of(self, item: RewardInput) -> str:
+        """Return `ok`."""
+        return FINE
+
+
+class SecondAnswer(Reward):
+    """1 if a model of the run answers the calculation right after it has read the critique, else 0.
+
+    A critique out of form is not shown, and the first answer stays.
+    """
+
+    name, needs, range = "second_answer", ("text", "references.value", "references.first", "sample"), (0.0, 1.0)
+    source = "1[value of the second answer = value of the calculation]"
+
+    def __init__(self, model: str = "reasoner") -> None:
+        self.models = (model,)
+
+    def score_one(self, item: RewardInput) -> float:
+        """Raise, since a model of a run is needed."""
+        raise ScoringFailed(f"{self.name} asks a model of a run, and here is none", "no_model")
+
+    def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
+        """Score all critiques with one call."""
+        readable = [(item, text) for item in items if (text := self.critique_of(item)) is not None]
+        questions = []
+        for number, (item, text) in enumerate(readable):
+            assert item.sample is not None  # `needs` says so
+            questions.append(
+                replace(item.sample, id=f"{item.sample.id}/{number}", prompt=grown(item.sample.prompt, text))
+            )
+        answers = context.models[self.models[0]].answers(questions, context.seed) if questions else []
+        values = {
+            item.id: ending for (item, _), (text,) in zip(readable, answers, strict=True) if (ending := _value(text))
+        }
+        return [
+            float(values.get(item.id, str(item.references["first"])) == str(item.references["value"])) for item in items
+        ]
+
+    def critique_of(self, item: RewardInput) -> str | None:
+        """Return the critique; None: it is out of form."""
+        try:
+            named_steps(item.text or "")
+        except InvalidAnswer:
+            return None
+        return item.text
+
+
+class FirstAnswer(SecondAnswer):
+    """The value of `SecondAnswer` without a critic: whether the first answer is right."""
+
+    def critique_of(self, item: RewardInput) -> str | None:
+        """Return None: nothing is shown."""
+        return None
+
+
+def _value(text: str) -> str:
+    """Return the value that an answer ends with; empty: it has none."""
+    return text.rpartition("</think>")[2].strip()
