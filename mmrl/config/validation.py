@@ -118,13 +118,13 @@ def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> 
                 "pipeline has a run by itself: train it first, and set policy.model to what that saved"
             )
         trained = trained_names(config)
+        same_kind = staged.policy.kind == config.policy.kind
         if stage.train not in trained:
             yield f"stages.{number}.train: {stage.train} is not trained in this run, and {' and '.join(trained)} may be"
         elif stage.train != POLICY and getattr(staged.algorithm, "critic", None) is not None:
             yield f"stages.{number}.algorithm: {staged.algorithm.name} has a critic of the policy: choose grpo"
-        yield from (
-            f"stages.{number}: {error}" for error in validation_errors(staged, capabilities) if error not in own
-        )
+        known = capabilities if same_kind else None  # those of another class are checked where it is known
+        yield from (f"stages.{number}: {error}" for error in validation_errors(staged, known) if error not in own)
     if config.earlier_iterations > config.training.iterations:
         yield (
             "stages: they and pretraining are the first of training.iterations, which must be at least "

@@ -122,6 +122,7 @@ BUILT_IN = {
     "image_reward": "mmrl.rewards.models.image_reward:ImageReward",
     "video_reward": "mmrl.rewards.models.video_reward:VideoReward",
     "vqa_score": "mmrl.rewards.models.vqa_score:VQAScore",
+    "reconstruction": "mmrl.rewards.models.reconstruction:Reconstruction",
     "learned": "mmrl.rewards.learned.learned_reward:LearnedReward",
     "remote": "mmrl.rewards.service.remote_reward:RemoteReward",
     "learned_text": "mmrl.rewards.learned.learned_text:LearnedTextReward",
