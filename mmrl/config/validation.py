@@ -75,14 +75,8 @@ def _policy_errors(config: TrainConfig) -> Iterator[str]:
         )
     if config.training.max_tokens is not None and not isinstance(sampling, TokenSamplingConfig):
         yield "training.max_tokens: only policies that answer in text count tokens: set training.iterations"
-    if config.pretraining is not None:
-        if config.pretraining.iterations >= config.training.iterations:
-            yield "pretraining.iterations: they are the first of training.iterations, which must be more"
-        if isinstance(sampling, SamplingConfig):
-            yield (
-                "pretraining: a policy that generates media is pre-trained in a run by itself: train it with the "
-                "algorithm sft or dpo first, and set policy.model to what that saved"
-            )
+    if config.pretraining is not None and config.pretraining.iterations >= config.training.iterations:
+        yield "pretraining.iterations: they are the first of training.iterations, which must be more"
     if config.evaluation.greedy and isinstance(policy, PolicyConfig):
         yield "evaluation.greedy: only policies that write tokens can be greedy"
     if isinstance(policy, VLMConfig):
@@ -112,11 +106,6 @@ def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> 
     own = set(validation_errors(config.model_copy(update={"stages": ()}), capabilities))
     for number, stage in enumerate(config.stages):
         staged = config.staged(stage)
-        if staged.algorithm.experience != "rollouts" and isinstance(staged.sampling, SamplingConfig):
-            yield (
-                f"stages.{number}.algorithm: {staged.algorithm.name} learns from what samples contain, for which a "
-                "pipeline has a run by itself: train it first, and set policy.model to what that saved"
-            )
         trained = trained_names(config)
         same_kind = staged.policy.kind == config.policy.kind
         if stage.train not in trained:

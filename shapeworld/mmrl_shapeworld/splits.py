@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld import preferences, task_splits
+from mmrl_shapeworld import preferences, task_splits, two_tasks
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
 from mmrl_shapeworld.reasoning import (
     answer_pairs,
@@ -63,6 +63,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (taught_worlds.NAMES, taught_worlds.samples),
     (preferences.NAMES, preferences.samples),
     (tuple(task_splits.SPLITS), task_splits.samples),
+    (two_tasks.NAMES, two_tasks.samples),
     (calculation_splits.NAMES, calculation_splits.samples),
     (calculation_chains.NAMES, calculation_chains.samples),
     (calculation_calls.NAMES, calculation_calls.samples),
