@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from safetensors.torch import load_file
+
 from mmrl.build.checkpoint_pool import ModelRef, resolve_model
-from mmrl.build.policies import resolve_model_path
+from mmrl.build.policies import build_policy, resolve_model_path, without_exploration
 from mmrl.build.reward_suites import Rewards
-from mmrl.config.named_models import NamedModelConfig
+from mmrl.config.named_models import POLICY, NamedModelConfig, kind_of, other_policy, sampling_of
 from mmrl.config.policy import LoraConfig, PolicyConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.train import TrainConfig
@@ -31,38 +33,76 @@ def build_models(config: TrainConfig, policy: Any) -> NamedModels:
     loaded: dict[str, Any] = {}
     critics: dict[str, ValueModel] = {}
     for name, chosen in config.models.items():
-        if isinstance(config.policy, PolicyConfig):
-            if chosen.model is not None:
-                loaded[name] = _load_pipeline(name, chosen, config, policy)
+        if chosen.model is None:
+            continue
+        if kind_of(config, name) != config.policy.kind:
+            loaded[name] = _load_other(name, chosen, config)
+        elif isinstance(config.policy, PolicyConfig):
+            loaded[name] = _load_pipeline(name, chosen, config, policy)
         elif chosen.head == "value":
             critics[name] = _load_critic(name, chosen, config, policy)
-        elif chosen.model is not None:
+        else:
             loaded[name] = _load(name, chosen, config, policy)
-    return NamedModels(policy, config.models, loaded, critics=critics)
+    drawn = [name for name in (POLICY, *config.models) if kind_of(config, name) == "pipeline"]
+    sampling = {name: without_exploration(sampling_of(config, name)) for name in drawn}
+    return NamedModels(policy, config.models, loaded, critics=critics, drawing=sampling)
 
 
-def check_reward_models(rewards: Rewards, models: Mapping[str, Any], config: TrainConfig) -> None:
+def check_reward_models(rewards: Rewards, models: NamedModels) -> None:
     """Raise unless the run has every model that its rewards ask.
 
     Raises:
-        ConfigError: naming a model that is missing; or the policy writes no texts.
+        ConfigError: naming a model that is missing, or that draws where a text is needed, or the other way round.
     """
-    if rewards.models and config.policy.kind != "vlm":
-        raise ConfigError(
-            f"rewards: one asks a model how likely a text is, and {config.policy.kind} policies cannot say"
-        )
     for name in rewards.models:
         if name not in models:
             raise ConfigError(
                 f"rewards: a reward asks the model {name}, and the run has {', '.join(models)}: add it to models"
             )
+        if name in rewards.painters and name not in models.painters:
+            raise ConfigError(
+                f"rewards: a reward asks the model {name} for a picture, and it draws none: name one of kind pipeline"
+            )
+        if name not in rewards.painters and name not in models.scorers:
+            raise ConfigError(
+                f"rewards: a reward asks the model {name} how likely a text is, and it cannot say: name one of kind vlm"
+            )
+
+
+def _load_other(name: str, chosen: NamedModelConfig, config: TrainConfig) -> Any:
+    """Return a model of another kind than the policy, which shares neither tokens nor calls with it."""
+    found = resolve_model(str(chosen.model), cast(Any, kind_of(config, name)))
+    settings = other_policy(config, name)
+    if found.policy.kind != settings.kind:
+        raise ConfigError(f"models.{name}: {chosen.model} is of kind {found.policy.kind}, not {settings.kind}")
+    if found.run is not None:
+        if chosen.trained:
+            raise ConfigError(_of_a_run(name, chosen))
+        settings = found.policy.model_copy(update={"dtype": settings.dtype, "device": settings.device})
+    try:
+        model: Any = build_policy(settings, sampling_of(config, name), config.media)
+    except ConfigError as err:
+        raise ConfigError(f"models.{name}: {err}") from err
+    if found.checkpoint is not None:
+        model.load(found.checkpoint)
+    if not chosen.trained:
+        for parameter in model.parameters_to_train().values():
+            parameter.requires_grad_(False)
+    return model
+
+
+def _of_a_run(name: str, chosen: NamedModelConfig) -> str:
+    return (
+        f"models.{name}.train: {chosen.model} is the folder of a run, whose model is scored with alone: export it "
+        "first (mmrl export), and name that folder"
+    )
 
 
 def _load(name: str, chosen: NamedModelConfig, config: TrainConfig, policy: VLMPolicy) -> VLMPolicy:
     from mmrl.understanding.vlm_policy import VLMPolicy
 
     found, settings = _settings(name, chosen, config)
-    sampling = cast(TokenSamplingConfig, config.sampling)  # that of a policy of this kind
+    sampling = cast(TokenSamplingConfig, sampling_of(config, name))  # that of a model of this kind
     frozen = found.checkpoint is None and not chosen.trained
     model = VLMPolicy.from_config(settings, sampling, config.media, frozen)
     if found.checkpoint is not None:
@@ -118,13 +158,10 @@ def _settings(name: str, chosen: NamedModelConfig, config: TrainConfig) -> tuple
     if not isinstance(found.policy, VLMConfig):
         raise ConfigError(f"models.{name}: {chosen.model} is of kind {found.policy.kind}, and the policy is a vlm")
     if chosen.trained and found.run is not None:
-        raise ConfigError(
-            f"models.{name}.train: {chosen.model} is the folder of a run, whose model is scored with alone: export it "
-            "first (mmrl export), and name that folder"
-        )
+        raise ConfigError(_of_a_run(name, chosen))
     if chosen.trained:
-        own = {"lora": config.policy.lora, "gradient_checkpointing": config.policy.gradient_checkpointing}
-        like |= {**own, "train": chosen.train}
+        like |= {"lora": chosen.lora or config.policy.lora, "train": chosen.train}
+        like |= {"gradient_checkpointing": config.policy.gradient_checkpointing}
     settings = found.policy.model_copy(update=like)
     if found.run is None:
         settings = settings.model_copy(update={"revision": chosen.revision})
@@ -137,5 +174,16 @@ def build_learners(config: TrainConfig, models: NamedModels) -> dict[str, Learne
     for name, chosen in config.models.items():
         if chosen.trained:
             model = models.critics[name] if name in models.critics else models[name].policy
-            found[name] = Learner(model, chosen.optimizer or config.optimizer, config.policy.dtype)
+            kind = sampling_of(config, name).kind
+            found[name] = Learner(model, chosen.optimizer or config.optimizer, config.policy.dtype, kind)
     return found
+
+
+def load_trained(config: TrainConfig, policy: Any, models: NamedModels, checkpoint: Path) -> None:
+    """Load what a checkpoint holds of the policy, of the models beside it that the run trained, and of snapshots."""
+    policy.load(checkpoint)
+    for name, chosen in config.models.items():
+        if chosen.trained and name not in models.critics:
+            cast(Any, models[name].policy).load(checkpoint / "models" / name)
+    if (snapshots := checkpoint / "trainer" / "models.safetensors").is_file():
+        models.load_state_dict(load_file(snapshots))

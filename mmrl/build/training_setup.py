@@ -108,12 +108,15 @@ def check(config: TrainConfig) -> None:
     """
     BatchPlan.of(config)
     policy = policy_class(config.policy)
-    stages = [config.staged(stage).algorithm for stage in config.stages]
-    algorithms = [config.algorithm, *([config.pretraining.algorithm] if config.pretraining else []), *stages]
-    for algorithm in algorithms:
-        check_compatible(objective_class(algorithm, policy.capabilities), policy, algorithm.experience)
+    staged = [config.staged(stage) for stage in config.stages]
+    pretraining = [] if config.pretraining is None else [config.pretraining.algorithm]
+    algorithms = [(algorithm, policy) for algorithm in (config.algorithm, *pretraining)]
+    algorithms += [(each.algorithm, policy_class(each.policy)) for each in staged]
+    for algorithm, learner in algorithms:
+        check_compatible(objective_class(algorithm, learner.capabilities), learner, algorithm.experience)
     if errors := [
         *validation_errors(config, policy.capabilities),
+        *_other_kind_errors(config, staged),
         *untrained_errors(config),
         *_flat_reward_errors(config),
         *_cascaded_reward_errors(config),
@@ -126,6 +129,16 @@ def check(config: TrainConfig) -> None:
         ),
     ]:
         raise ConfigError("\n".join(errors))
+
+
+def _other_kind_errors(config: TrainConfig, staged: Sequence[TrainConfig]) -> Iterator[str]:
+    """Yield one message for each setting of a stage that a model of another kind than the policy lacks."""
+    for number, each in enumerate(staged):
+        if each.policy.kind != config.policy.kind:
+            capabilities = policy_class(each.policy).capabilities
+            known = set(validation_errors(each))
+            found = validation_errors(each, capabilities)
+            yield from (f"stages.{number}: {error}" for error in found if error not in known)
 
 
 def check_processes(config: TrainConfig, count: int) -> None:
@@ -345,7 +358,7 @@ def _stage(
             horizon=() if config.environment is None else config.environment.horizon,
             keep_clean=choose is not None and uses_velocity_loss(policy.capabilities),
             rollout_metrics=getattr(sampler, "rollout_metrics", None),
-            models={} if models is None else models.scorers,
+            models={} if models is None else models.handles,
             hacking=hacking,
         )
         source: ExperienceSource = online

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mmrl.config.named_models import POLICY
+from mmrl.config.named_models import POLICY, kind_of
 from mmrl.config.train import TrainConfig
 
 
@@ -24,6 +24,9 @@ def _logit_errors(config: TrainConfig) -> Iterator[str]:
     if unknown := [name for name in weights if name != POLICY and name not in config.models]:
         known = ", ".join([POLICY, *config.models])
         yield f"evaluation.logits.{unknown[0]}: there is no such model in models; the names are {known}"
+    for name in weights:
+        if name in config.models and (kind := kind_of(config, name)) != config.policy.kind:
+            yield f"evaluation.logits.{name}: a model of kind {kind} has no logits of texts: leave it out"
     if not any(weights.values()):
         yield "evaluation.logits: no model has a weight other than 0, so there is nothing to sample from"
     if config.run.servers is not None:

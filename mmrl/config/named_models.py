@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import Field, PositiveInt, model_validator
 
+from mmrl.config.policy import AnyPolicyConfig, LoraConfig, PolicyConfig, VLMConfig
+from mmrl.config.sampling import SAMPLING_OF, AnySamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.config.section import Section
-from mmrl.config.training import OptimizerConfig
+from mmrl.config.training import EvaluationConfig, OptimizerConfig
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
 
 POLICY = "policy"
 """The name of the policy itself, as it is now, among the models that rewards may ask."""
+
+ModelKind = Literal["pipeline", "vlm"]
 
 
 class NamedModelConfig(Section):
@@ -24,6 +28,11 @@ class NamedModelConfig(Section):
     """A folder, a Hugging Face id, a name as in `policy.model`, or the folder of a run, whose last checkpoint it is
     (`RUN@best` is its best one). It has the policy's tokenizer and is of its family, and may be larger."""
     revision: str | None = None
+    kind: ModelKind | None = None
+    """Unset: that of the policy. `vlm` beside a pipeline writes texts for it, and `pipeline` beside a vision-language
+    model draws for it; such a model needs no tokenizer or class in common with the policy."""
+    sampling: AnySamplingConfig | None = None
+    """The sampler of the model; unset: the run's if the policy is of its kind, else the default."""
     of: str | None = None
     """Set: a snapshot of the policy (`policy`) or of another trained model, by name. Without `every` and `ema`, it is
     that model as training began."""
@@ -34,6 +43,8 @@ class NamedModelConfig(Section):
     train: Literal["none", "lora", "full"] = "none"
     """`none`: the model is frozen. `lora` and `full`, as in `policy.train`: it has an optimizer and a reference of its
     own, and `stages` name it where it learns."""
+    lora: LoraConfig | None = None
+    """The adapters of a model that is trained with `lora`; unset: those of the policy, if it is of the same kind."""
     head: Literal["text", "value"] = "text"
     """`value`: a critic, which estimates the reward that is still to come before each token (`algorithm: {name: ppo}`).
     Its language model is that of `model`, with one output, which begins at 0."""
@@ -54,6 +65,10 @@ class NamedModelConfig(Section):
             raise ValueError("head: value is for another model that is trained: set model, and train to lora or full")
         if self.optimizer is not None and not self.trained:
             raise ValueError("an optimizer of a trained model alone: set train to lora or full, or leave it out")
+        if self.of is not None and (self.kind is not None or self.sampling is not None):
+            raise ValueError("a snapshot (of) is of its model's kind and samples as that does: leave both out")
+        if self.lora is not None and self.train != "lora":
+            raise ValueError("adapters of a model that is trained with lora alone: set train, or leave lora out")
         return self
 
     @property
@@ -68,21 +83,95 @@ class NamedModelConfig(Section):
 
 
 def trained_names(config: TrainConfig) -> list[str]:
-    """Return the names of the models that a stage may train: the policy, and trained models that write text."""
+    """Return the names of the models that a stage may train: the policy, and trained models that write or draw."""
     return [POLICY, *(name for name, model in config.models.items() if model.trained and model.head == "text")]
+
+
+def kind_of(config: TrainConfig, name: str) -> str:
+    """Return the kind of a model of the run; a snapshot has that of its model."""
+    model = config.models.get(name)
+    if model is None:
+        return config.policy.kind
+    if model.of is not None:
+        return kind_of(config, model.of) if model.of != name else config.policy.kind
+    return model.kind or config.policy.kind
+
+
+def sampling_of(config: TrainConfig, name: str) -> AnySamplingConfig:
+    """Return how a model of the run writes or draws, in training; a snapshot does it as its model."""
+    model = config.models.get(name)
+    if model is not None and model.of is not None:
+        return sampling_of(config, model.of)
+    kind = kind_of(config, name)
+    if model is not None and model.sampling is not None:
+        return model.sampling
+    if kind == config.policy.kind:
+        return config.sampling
+    return SamplingConfig() if kind == "pipeline" else TokenSamplingConfig()
+
+
+def other_policy(config: TrainConfig, name: str) -> AnyPolicyConfig:
+    """Return the section `policy` with which a model of another kind than the policy is loaded.
+
+    A frozen pipeline has an adapter of rank 1, which stays 0, in the place of a copy of all weights as its reference.
+    """
+    model = config.models[name]
+    assert model.model is not None
+    shared: dict[str, Any] = {"model": model.model, "revision": model.revision}
+    shared |= {"dtype": config.policy.dtype, "device": config.policy.device}
+    if model.trained:
+        shared |= {"train": model.train, "lora": model.lora or LoraConfig()}
+    if kind_of(config, name) == "vlm":
+        return VLMConfig(**shared)
+    return PolicyConfig(**({"lora": LoraConfig(rank=1, alpha=1)} | shared))
+
+
+def learner_config(config: TrainConfig, name: str) -> TrainConfig:
+    """Return the configuration in which a model of another kind is the policy, and the policy one of its `models`.
+
+    Evaluations measure the policy of the run, so there are none here; keys of `data` that are about answers in text,
+    prompts that are written for the policy, and servers are left out.
+    """
+    answers: dict[str, Any] = {"replay": None, "demonstrations": None, "starts": None, "turn_filter": None}
+    if config.data.prompts.name == "written":  # for the policy
+        answers["prompts"] = type(config.data).model_fields["prompts"].default
+    unmeasured = {"validation": None, "heldout": None}
+    models = {
+        each: model if model.of else model.model_copy(update={"kind": kind_of(config, each)})
+        for each, model in config.models.items()
+    }
+    own = NamedModelConfig(model=config.policy.model, kind=cast(ModelKind, config.policy.kind))
+    return config.model_copy(
+        update={
+            "policy": other_policy(config, name),
+            "sampling": sampling_of(config, name),
+            "models": {**models, POLICY: own},
+            "data": config.data.model_copy(update=answers | unmeasured),
+            "evaluation": EvaluationConfig(),
+            "training": config.training.model_copy(update={"max_tokens": None, "max_kl": None}),
+            "run": config.run.model_copy(update={"servers": None}),
+            "environment": None,
+        }
+    )
 
 
 def model_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each setting of `models` that cannot work with the rest of `config`."""
-    if not config.models:
+    if not config.models or POLICY in config.models:  # `learner_config`: the run's own were checked
         return
-    if POLICY in config.models:
-        yield f"models.{POLICY}: this is the name of the policy itself: choose another name"
     if config.policy.kind == "image_tokens":
         yield "models: policies of kind image_tokens have no models beside them: leave it out"
     for name, model in config.models.items():
-        if config.policy.kind == "pipeline" and model.trained:
-            yield f"models.{name}.train: pipelines beside the policy are teachers, and are not trained: leave it out"
+        kind = kind_of(config, name)
+        if kind == config.policy.kind == "pipeline" and model.trained:
+            yield (
+                f"models.{name}.train: pipelines beside a pipeline are teachers, and are not trained: leave it out, or "
+                "let a vision-language model be the policy"
+            )
+        if model.head == "value" and (kind != "vlm" or config.policy.kind != "vlm"):
+            yield f"models.{name}.head: a critic estimates the rewards of texts, of a policy of kind vlm: leave it out"
+        if model.sampling is not None and model.sampling.kind != SAMPLING_OF[kind]:
+            yield f"models.{name}.sampling.kind: a model of kind {kind} has {SAMPLING_OF[kind]}"
     if config.run.overlap.is_on:
         yield "models: snapshots are taken between iterations, which run.overlap does not separate: take lag 0"
     trained = trained_names(config)
@@ -98,7 +187,12 @@ def model_errors(config: TrainConfig) -> Iterator[str]:
 
 
 def untrained_errors(config: TrainConfig) -> Iterator[str]:
-    """Yield one message for each model that is to be trained and is not, by any stage of the whole run."""
+    """Yield one message for each model that is to be trained and is not, by any stage of the whole run.
+
+    Also for a model with the name of the policy.
+    """
+    if POLICY in config.models:
+        yield f"models.{POLICY}: this is the name of the policy itself: choose another name"
     learning = {stage.train for stage in config.stages}
     algorithms = [config.algorithm, *(stage.algorithm for stage in config.stages)]
     critics = {getattr(algorithm, "critic", None) for algorithm in algorithms}

@@ -13,7 +13,7 @@ from mmrl.config.algorithms.supervised import SFTConfig
 from mmrl.config.data import AnswersConfig, DataConfig, GroupSamplingConfig, PromptsConfig
 from mmrl.config.environment import EnvironmentConfig
 from mmrl.config.media import MediaConfig
-from mmrl.config.named_models import POLICY, NamedModelConfig
+from mmrl.config.named_models import POLICY, NamedModelConfig, kind_of, learner_config, sampling_of
 from mmrl.config.policy import AnyPolicyConfig, PolicyConfig
 from mmrl.config.rewards import RewardConfig, ScoringConfig
 from mmrl.config.sampling import AnySamplingConfig, SamplingConfig
@@ -79,7 +79,8 @@ class TrainConfig(Section):
     seed: int = 0
     policy: AnyPolicyConfig
     models: dict[str, NamedModelConfig] = Field(default_factory=dict)
-    """Models beside the policy, by name: teachers, and snapshots of the policy (docs/several-models.md)."""
+    """Models beside the policy, by name: teachers, models that learn in `stages`, and snapshots
+    (docs/several-models.md)."""
     sampling: AnySamplingConfig = SamplingConfig()
     environment: EnvironmentConfig | None = None
     """Set: a vision-language model writes several turns, which this environment answers."""
@@ -101,13 +102,19 @@ class TrainConfig(Section):
     run: RunConfig = RunConfig()
 
     def staged(self, stage: StageConfig) -> TrainConfig:
-        """Return the configuration that a stage trains with, by itself."""
+        """Return the configuration that a stage trains with, by itself.
+
+        Where it trains a model of another kind than the policy, that model is the policy in it.
+        """
+        learner = self if kind_of(self, stage.train) == self.policy.kind else learner_config(self, stage.train)
         data = {name: value for name, value in stage.data if value is not None}
         changed: dict[str, Any] = {"stages": (), "rounds": 1, "pretraining": None}
-        changed |= {"data": self.data.model_copy(update=data)} if data else {}
+        changed |= {"data": learner.data.model_copy(update=data)} if data else {}
         changed |= {} if stage.algorithm is None else {"algorithm": stage.algorithm}
         changed |= {} if stage.rewards is None else {"rewards": stage.rewards}
-        return self.model_copy(update=changed | ({} if stage.train == POLICY else {"environment": None}))
+        if stage.train != POLICY:
+            changed |= {"environment": None, "sampling": sampling_of(self, stage.train)}
+        return learner.model_copy(update=changed)
 
     @property
     def earlier_iterations(self) -> int:

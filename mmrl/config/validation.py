@@ -76,14 +76,8 @@ def _policy_errors(config: TrainConfig) -> Iterator[str]:
         )
     if config.training.max_tokens is not None and not isinstance(sampling, TokenSamplingConfig):
         yield "training.max_tokens: only policies that answer in text count tokens: set training.iterations"
-    if config.pretraining is not None:
-        if config.pretraining.iterations >= config.training.iterations:
-            yield "pretraining.iterations: they are the first of training.iterations, which must be more"
-        if isinstance(sampling, SamplingConfig):
-            yield (
-                "pretraining: a policy that generates media is pre-trained in a run by itself: train it with the "
-                "algorithm sft or dpo first, and set policy.model to what that saved"
-            )
+    if config.pretraining is not None and config.pretraining.iterations >= config.training.iterations:
+        yield "pretraining.iterations: they are the first of training.iterations, which must be more"
     if config.evaluation.greedy and isinstance(policy, PolicyConfig):
         yield "evaluation.greedy: only policies that write tokens can be greedy"
     if isinstance(policy, VLMConfig):
@@ -113,12 +107,8 @@ def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> 
     own = set(validation_errors(config.model_copy(update={"stages": ()}), capabilities))
     for number, stage in enumerate(config.stages):
         staged = config.staged(stage)
-        if staged.algorithm.experience != "rollouts" and isinstance(staged.sampling, SamplingConfig):
-            yield (
-                f"stages.{number}.algorithm: {staged.algorithm.name} learns from what samples contain, for which a "
-                "pipeline has a run by itself: train it first, and set policy.model to what that saved"
-            )
         trained = trained_names(config)
+        same_kind = staged.policy.kind == config.policy.kind
         if stage.train not in trained:
             yield f"stages.{number}.train: {stage.train} is not trained in this run, and {' and '.join(trained)} may be"
         elif stage.begin is not None and (stage.begin == stage.train or stage.begin not in (POLICY, *config.models)):
@@ -126,9 +116,8 @@ def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> 
             yield f"stages.{number}.begin: {stage.train} may begin as another model of the run ({others})"
         elif stage.train != POLICY and getattr(staged.algorithm, "critic", None) is not None:
             yield f"stages.{number}.algorithm: {staged.algorithm.name} has a critic of the policy: choose grpo"
-        yield from (
-            f"stages.{number}: {error}" for error in validation_errors(staged, capabilities) if error not in own
-        )
+        known = capabilities if same_kind else None  # those of another class are checked where it is known
+        yield from (f"stages.{number}: {error}" for error in validation_errors(staged, known) if error not in own)
     if config.earlier_iterations > config.training.iterations:
         yield (
             "stages: they and pretraining are the first of training.iterations, which must be at least "

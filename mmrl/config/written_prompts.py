@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, PositiveInt
 
 from mmrl.components import Registry
+from mmrl.config.named_models import POLICY, kind_of
 from mmrl.config.section import Section, registered
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
 
 QUESTION_READERS: Registry[Any] = Registry(
-    "mmrl.question_readers", "question reader", {}, base="mmrl.data.written_prompts:QuestionReader"
+    "mmrl.question_readers",
+    "question reader",
+    {"captions": "mmrl.data.written_captions:Captions"},
+    base="mmrl.data.written_prompts:QuestionReader",
 )
 """The readers of written questions by name; packages add theirs in the entry-point group `mmrl.question_readers`."""
 
@@ -23,7 +27,7 @@ class ReaderConfig(Section):
     """A reader of written questions by name, with its settings."""
 
     name: Annotated[str, registered(QUESTION_READERS)]
-    """An installed reader, or `path/to/file.py:Class` for one of your own."""
+    """`captions`, an installed reader, or `path/to/file.py:Class` for one of your own."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed to the reader's constructor."""
 
@@ -41,7 +45,7 @@ class WrittenPromptsConfig(Section):
 
     name: Literal["written"] = "written"
     by: str
-    """The model that writes, by its name in `models`."""
+    """The model that writes, by its name in `models`; or `policy`, for a model that draws what the policy writes."""
     reader: ReaderConfig
     """The reader that makes a sample of a text, with its answer, or refuses it."""
     tries: PositiveInt = 2
@@ -53,8 +57,9 @@ def written_prompt_errors(config: TrainConfig) -> Iterator[str]:
     chosen = config.data.prompts
     if not isinstance(chosen, WrittenPromptsConfig):
         return
-    writers = [name for name, model in config.models.items() if model.head == "text"]
-    if config.policy.kind != "vlm" or chosen.by not in writers:
+    texts = [name for name, model in config.models.items() if model.head == "text"]
+    writers = [name for name in dict.fromkeys((POLICY, *texts)) if kind_of(config, name) == "vlm"]
+    if chosen.by not in writers:
         known = ", ".join(writers) or "none"
         yield f"data.prompts.by: {chosen.by} is no model of the run that writes texts ({known}): add it to models"
     if config.data.replay is not None:

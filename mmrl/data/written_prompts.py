@@ -59,7 +59,7 @@ class WrittenSampler(PromptSource):
         self._groups, self._seed, self._tries = groups, seed, tries
         self._writer, self._reader = writer, reader
         self._iterations = self._calls = 0
-        self._prompts: set[str] = set()  # of the current iteration
+        self._prompts: set[tuple[str, ...]] = set()  # of the current iteration, by what makes a question another one
         self._counts = (0, 0)  # written and all samples of the current iteration
 
     def next(self) -> list[Sample]:
@@ -111,8 +111,13 @@ class WrittenSampler(PromptSource):
     def _first(self, texts: Sequence[str], parent: Sample) -> Sample:
         for text in texts:
             sample = self._reader.read(text, parent)
-            if sample is not None and sample.prompt not in self._prompts:
-                self._prompts.add(sample.prompt)
+            if sample is not None and _question(sample) not in self._prompts:
+                self._prompts.add(_question(sample))
                 return replace(sample, id=f"written-{self._iterations}-{len(self._prompts)}")
-        self._prompts.add(parent.prompt)
+        self._prompts.add(_question(parent))
         return parent
+
+
+def _question(sample: Sample) -> tuple[str, ...]:
+    """Return what two samples share if they are one question: the prompt, its pictures and the answer."""
+    return (sample.prompt, *sample.images, repr(sample.answer))

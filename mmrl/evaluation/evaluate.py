@@ -14,7 +14,6 @@ from mmrl.evaluation.results import Evaluation
 from mmrl.rewards import RewardContext, RewardOutput, Status, reward_input
 from mmrl.rewards.core.reward_io import TOTAL, without_void_rows
 from mmrl.rewards.core.suite import Scorer
-from mmrl.rewards.core.text_scoring import TextModel
 from mmrl.statistics.distances import answer_diversity
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def evaluate(
     step: int = 0,
     pictures: int = 16,
     reader: MediaReader | None = None,
-    models: Mapping[str, TextModel] | None = None,  # of the run, for rewards that ask them
+    models: Mapping[str, Any] | None = None,  # of the run, for rewards that ask them
 ) -> Evaluation:
     """Generate `draws` rows of each sample, `batch` rows at a time, and score them by the rewards of each sample.
 

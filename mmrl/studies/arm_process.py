@@ -34,7 +34,8 @@ def main(folder: ArmFolder, inference: Path | None = None) -> None:
 
 
 def _train(config: TrainConfig, folder: ArmFolder) -> None:
-    from mmrl.build.policies import resolve_model_path
+    from mmrl.build.schemes import provided_model
+    from mmrl.config.named_models import kind_of
     from mmrl.workflows.train import train
 
     begun = (folder.run / "checkpoints" / "index.json").is_file()
@@ -43,8 +44,9 @@ def _train(config: TrainConfig, folder: ArmFolder) -> None:
     train(config, resume=folder.run if begun else None)
     policy: Any = config.policy
     files = used_files()
-    for name in (policy.model, *(each.model for each in config.models.values() if each.model is not None)):
-        model = Path(resolve_model_path(policy.model_copy(update={"model": name})).model)
+    named = {name: each.model for name, each in config.models.items() if each.model is not None}
+    for kind, name in ((policy.kind, policy.model), *((kind_of(config, each), model) for each, model in named.items())):
+        model = Path(provided_model(name, kind) or name)
         files |= model_files(model) if model.is_dir() else {}
     spent = resource.getrusage(resource.RUSAGE_SELF)
     folder.finish(spent.ru_utime + spent.ru_stime, files)
@@ -53,7 +55,7 @@ def _train(config: TrainConfig, folder: ArmFolder) -> None:
 def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
     """Evaluate the last checkpoint under other settings of inference, into a folder like that of a run."""
     from mmrl.build.datasets import load_samples
-    from mmrl.build.load_models import build_models
+    from mmrl.build.load_models import build_models, load_trained
     from mmrl.build.policies import build_policy, prepare_samples, without_exploration
     from mmrl.build.reward_suites import replace_named_rewards
     from mmrl.build.training_setup import check
@@ -74,13 +76,14 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
     replace_text(out / CONFIG, dump_config(config))
     policy: Any = build_policy(config.policy, config.sampling, config.media, config.environment)
     trained = load_run(folder.run)
-    policy.load(trained.checkpoint())
+    models = build_models(config, policy)
+    load_trained(config, policy, models, trained.checkpoint())
 
     def samples_of(path: str) -> list[Any]:
         loaded = replace_named_rewards(load_samples(path, config.media), config.scoring)
         return prepare_samples(policy, config.policy, config.answers, config.sampling, loaded)
 
-    evaluator = Evaluator(config, policy, samples_of, SharedLoader(), out, build_models(config, policy))
+    evaluator = Evaluator(config, policy, samples_of, SharedLoader(), out, models)
     try:
         with _settings_of_inference(policy, settings):
             evaluator(trained.step())

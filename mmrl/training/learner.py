@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.config.policy import Precision
+from mmrl.config.sampling import SamplingKind
 from mmrl.config.training import OptimizerConfig
 from mmrl.distributed.layout import layout_of
 from mmrl.distributed.tensor_parts import on_main_whole
@@ -48,9 +49,15 @@ class Update:
 class Learner:
     """A model that a run trains, with everything that its updates keep."""
 
-    def __init__(self, model: TrainedModel, settings: OptimizerConfig, precision: Precision) -> None:
-        """`precision` is that of the model's computations."""
-        self.model, self.settings = model, settings
+    def __init__(
+        self,
+        model: TrainedModel,
+        settings: OptimizerConfig,
+        precision: Precision,
+        sampling: SamplingKind | None = None,
+    ) -> None:
+        """`precision` is that of the model's computations, `sampling` the kind of its rollouts; None: the policy's."""
+        self.model, self.settings, self.sampling = model, settings, sampling
         self.parameters, self.layout = model.parameters_to_train(), layout_of(model)
         hyperparameters = settings.model_dump(include={"lr", "betas", "eps", "weight_decay"})
         self.optimizer = torch.optim.AdamW(self._parameter_groups(), **hyperparameters)

@@ -1,7 +1,8 @@
 """Models beside the policy: teachers that never change, models that learn in stages, and snapshots of those.
 
 A snapshot shares the weights of its model and keeps a copy of the trained parameters, which is exchanged with them
-while it computes. `ModelHandle` is what rewards see of a model (`RewardContext.models`).
+while it computes. `ModelHandle` and, of models that draw, `PainterHandle` are what rewards see of a model
+(`RewardContext.models`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mmrl.config.named_models import POLICY, NamedModelConfig
+from mmrl.config.sampling import AnySamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.distributed.layout import layout_of
 from mmrl.errors import ConfigError
@@ -32,6 +34,7 @@ from mmrl.policy import (
     TeacherForcingPolicy,
     batch_requests,
 )
+from mmrl.rewards.core.picture_drawing import PictureModel
 from mmrl.rewards.core.text_scoring import TextModel, TextQuery
 from mmrl.seeds import fold_in
 from mmrl.training.ema import ParameterCopy
@@ -64,6 +67,11 @@ class NamedModel:
     def answers(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
         """Return a rollout of one answer for each request, also where the model plays in an environment."""
         with self.weights(), self.policy.answering():
+            return self.policy.rollout(requests, seed)
+
+    def draw(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
+        """Return a rollout of pictures; the model is one that draws."""
+        with self.weights():
             return self.policy.rollout(requests, seed)
 
     def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
@@ -108,6 +116,7 @@ class NamedModels(Mapping[str, NamedModel]):
         loaded: Mapping[str, AnsweringPolicy],
         rows: int = ROWS,
         critics: Mapping[str, Critic] | None = None,
+        drawing: Mapping[str, AnySamplingConfig] | None = None,
     ) -> None:
         """
         Args:
@@ -116,6 +125,7 @@ class NamedModels(Mapping[str, NamedModel]):
             loaded: the other models of it, by name.
             rows: texts that a model scores or writes in one call for a reward.
             critics: the critics among `configured`, by name; they are no models that write or score.
+            drawing: how each model that draws does it for others, by name.
         """
         self.critics: Mapping[str, Critic] = critics or {}
         self._models = {POLICY: NamedModel(policy)} | {name: NamedModel(other) for name, other in loaded.items()}
@@ -130,11 +140,18 @@ class NamedModels(Mapping[str, NamedModel]):
             else:
                 self._models[name] = NamedModel(followed, followed.reference)
         lock = threading.Lock()
-        writes = Capability.TEACHER_FORCE in policy.capabilities
         self.scorers: Mapping[str, TextModel] = {
-            name: ModelHandle(model, lock, rows) for name, model in self._models.items() if writes
+            name: ModelHandle(model, lock, rows)
+            for name, model in self._models.items()
+            if Capability.TEACHER_FORCE in model.policy.capabilities
         }
-        """The models as rewards see them; empty unless they write texts."""
+        """The models that write texts, as rewards see them."""
+        self.painters: Mapping[str, PictureModel] = {
+            name: PainterHandle(self._models[name], lock, rows, sampling) for name, sampling in (drawing or {}).items()
+        }
+        """The models that draw, as rewards see them."""
+        self.handles: Mapping[str, TextModel | PictureModel] = {**self.scorers, **self.painters}
+        """The models of both kinds."""
 
     def __getitem__(self, name: str) -> NamedModel:
         return self._models[name]
@@ -217,3 +234,32 @@ class ModelHandle:
             for row, group in enumerate(rollout.group_index.tolist()):
                 found[group].append(str(rollout.media[row]))
         return found
+
+
+class PainterHandle:
+    """A model that draws, as rewards see it: in calls of some rows, one call at a time in the whole run."""
+
+    def __init__(self, model: NamedModel, lock: threading.Lock, rows: int, sampling: AnySamplingConfig) -> None:
+        """`sampling` is that of pictures which are not learnt from."""
+        self._model, self._lock, self._rows, self._sampling = model, lock, rows, sampling
+
+    def pictures(self, samples: Sequence[Sample], seed: int, draws: int = 1) -> list[list[Any]]:
+        """Return `draws` pictures for each sample; those of one prompt, without conditions, share theirs."""
+        places: dict[str, int] = {}
+        distinct: list[Sample] = []
+        for each in samples:
+            if (key := _drawn_key(each)) not in places:
+                places[key] = len(distinct)
+                distinct.append(each)
+        found: list[list[Any]] = [[] for _ in distinct]
+        for number, requests in enumerate(batch_requests(distinct, draws, self._rows, sampling=self._sampling)):
+            with self._lock:
+                rollout = self._model.draw(requests, fold_in(seed, number))
+            for row, group in enumerate(rollout.group_index.tolist()):
+                found[group].append(rollout.media[row])
+        return [found[places[_drawn_key(each)]] for each in samples]
+
+
+def _drawn_key(sample: Sample) -> str:
+    """Return what two samples share if they are drawn alike."""
+    return f"id {sample.id}" if sample.conditions else f"prompt {sample.prompt}"

@@ -372,7 +372,7 @@ class TrainingLoop:
         return gap
 
     def _check_replay_gap(self, gap: float) -> None:
-        bound = self.config.replay_gap_bound(self.precision, self.sampling)
+        bound = self.config.replay_gap_bound(self.precision, self._leading.sampling or self.sampling)
         if not gap <= bound:
             raise RunError(
                 f"replay differs from the rollout by {gap:.1e} (training.max_replay_gap is "

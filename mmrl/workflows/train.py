@@ -14,7 +14,7 @@ import torch
 from mmrl.atomic_io import replace_text
 from mmrl.build.datasets import load_samples
 from mmrl.build.hacking import build_hacking_gauge
-from mmrl.build.load_models import build_learners, build_models, check_reward_models
+from mmrl.build.load_models import build_learners, build_models, check_reward_models, load_trained
 from mmrl.build.policies import build_policy, check_servers, prepare_samples, use_servers, without_exploration
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
 from mmrl.build.training_setup import StageInputs, build_training_setup, check, check_processes, samples_of_terms
@@ -72,7 +72,7 @@ class Evaluator:
         models: NamedModels,  # that rewards may ask
     ) -> None:
         settings, data = config.evaluation, config.data
-        self._named, self._models = models, models.scorers
+        self._named, self._handles = models, models.handles
         self._policy, self._run, self._settings = policy, run, settings
         self._pictures = config.run.pictures
         self._reader = reader_of(config.media)
@@ -90,7 +90,7 @@ class Evaluator:
             self._sets["groups"] = (validation[: settings.diversity_prompts], settings.diversity_draws, sampling)
         scored = [sample for samples, _, _ in self._sets.values() for sample in samples]
         self._suite = build_rewards(config, scored, load_reward, monitored=settings.rewards)
-        check_reward_models(self._suite, models, config)
+        check_reward_models(self._suite, models)
         self._monitor = _hacking_monitor(config, self._suite, load_reward, run)
 
     def __call__(self, step: int) -> Mapping[str, float]:
@@ -109,7 +109,7 @@ class Evaluator:
                     step=step,
                     pictures=self._pictures,
                     reader=self._reader,
-                    models=self._models,
+                    models=self._handles,
                 )
             numbers = processes.on_main(partial(self._keep, name, scored))
             metrics |= {key if name in ("validation", "groups") else f"{name}_{key}": numbers[key] for key in numbers}
@@ -219,7 +219,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         inputs = [_stage_inputs(config, stage, models, samples, rewards, load_reward, stack) for stage in config.stages]
         for suite in (rewards, *(each.rewards for each in inputs)):
             if suite is not None:
-                check_reward_models(suite, models, config)
+                check_reward_models(suite, models)
         pretraining_samples = samples
         if config.pretraining and config.pretraining.path:
             pretraining_samples = _prepare(policy, config, load_samples(config.pretraining.path, config.media))
@@ -299,12 +299,12 @@ def _stage_inputs(
     stack: ExitStack,  # closes what is built
 ) -> StageInputs:
     """Return what a stage learns from: the run's own samples and rewards, unless it names others."""
+    staged = config.staged(stage)
     if stage.data.path is not None or stage.train != POLICY:
         path = stage.data.path or config.data.path
-        samples = _prepare(cast("AnyPolicy", models[stage.train].policy), config, load_samples(path, config.media))
+        samples = _prepare(cast("AnyPolicy", models[stage.train].policy), staged, load_samples(path, config.media))
     elif stage.rewards is None:
         return StageInputs(samples, rewards)
-    staged = config.staged(stage)
     if staged.algorithm.experience != "rollouts":
         return StageInputs(samples, None)
     return StageInputs(samples, stack.enter_context(closing(build_rewards(staged, samples, load_reward))))
@@ -317,11 +317,12 @@ def evaluate_run(run: Path) -> None:
     if not config.data.validation:
         raise ConfigError(f"{run} has no data.validation: there is nothing to evaluate on")
     policy = build_policy(config.policy, config.sampling, config.media, config.environment)
-    evaluator = _evaluator(config, policy, SharedLoader(), run, build_models(config, policy))
+    models = build_models(config, policy)
+    evaluator = _evaluator(config, policy, SharedLoader(), run, models)
     with closing(evaluator), only_writer(run):
         tracker = JsonlTracker(run)
         tracker.log("evaluation", 0, evaluator(0))
-        policy.load(loaded.checkpoint())
+        load_trained(config, policy, models, loaded.checkpoint())
         tracker.log("evaluation", loaded.step(), evaluator(loaded.step()))
         write_grid(run, config.run.pictures)
         write_report(run)

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld import judged_motions, preferences, task_splits
+from mmrl_shapeworld import judged_motions, preferences, task_splits, two_tasks
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
 from mmrl_shapeworld.reasoning import (
     answer_pairs,
@@ -34,6 +34,7 @@ from mmrl_shapeworld.worlds import (
     button_traces,
     judge_splits,
     page_splits,
+    redrawn_scenes,
     room_splits,
     small_things,
     stream_splits,
@@ -58,6 +59,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (small_things.NAMES, small_things.samples),
     (judge_splits.NAMES, judge_splits.samples),
     (page_splits.NAMES, page_splits.samples),
+    (redrawn_scenes.NAMES, redrawn_scenes.samples),
     (room_splits.NAMES, room_splits.samples),
     (stream_splits.NAMES, stream_splits.samples),
     (taught_worlds.NAMES, taught_worlds.samples),
@@ -65,6 +67,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (preferences.NAMES, preferences.samples),
     (judged_motions.NAMES, judged_motions.samples),
     (tuple(task_splits.SPLITS), task_splits.samples),
+    (two_tasks.NAMES, two_tasks.samples),
     (calculation_splits.NAMES, calculation_splits.samples),
     (calculation_chains.NAMES, calculation_chains.samples),
     (calculation_calls.NAMES, calculation_calls.samples),

@@ -86,12 +86,63 @@ def test_image_tokens_have_no_models_and_pipelines_none_that_are_trained():
         check(load_config("quickstart", [WRITTEN.format("chosen: policy")]))
     with pytest.raises(ConfigError, match=r"algorithm.away: denoising steps are drawn to a teacher"):
         check(load_config("quickstart", [TEACHER.replace(":sums", ""), "algorithm={name: distill, away: true}"]))
-    with pytest.raises(ConfigError, match=r"models.teacher.train: pipelines beside the policy are teachers"):
+    with pytest.raises(ConfigError, match=r"models.teacher.train: pipelines beside a pipeline are teachers"):
         check(load_config("quickstart", ["models={teacher: {model: shapeworld, train: full}}"]))
     with pytest.raises(ConfigError, match=r"evaluation\.logits: policies of kind pipeline add no logits"):
         check(load_config("quickstart", ["evaluation.logits={policy: 1.0}"]))
     with pytest.raises(ConfigError, match=r"algorithm\.reference_free: the loss of media compares errors"):
         check(load_config("quickstart", ["algorithm={name: dpo, reference_free: true}"]))
+
+
+PAINTER = "models={painter: {kind: pipeline, model: shapeworld, train: lora}}"
+REDRAWN = "data: {prompts: {name: written, by: policy, reader: {name: 'tests.data.test_written_prompts:Doubled'}}}"
+
+
+def test_a_stage_of_another_kind_has_that_model_as_its_policy():
+    stage = f"stages=[{{iterations: 2, train: painter, rewards: [{{name: clip_score}}], {REDRAWN}}}]"
+    sampling = "models.painter.sampling={steps: 4, transition: {name: flow_sde}}"
+    config = load_config("shapes-vlm", [PAINTER, sampling, "models.painter.lora={rank: 3}", stage])
+    check(config)
+    staged = config.staged(config.stages[0])
+    assert (staged.policy.kind, staged.policy.model, staged.policy.lora.rank) == ("pipeline", "shapeworld", 3)
+    assert (staged.sampling.kind, staged.sampling.steps) == ("denoising", 4)
+    assert staged.data.validation is None and staged.data.group_size == config.data.group_size
+    assert parse_config(dump_config(config), "again") == config
+    assert config.sampling.kind == "tokens"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ([PAINTER], "models.painter.train: no stage trains it"),
+        (
+            [PAINTER, "stages=[{iterations: 2, train: painter, rewards: [{name: clip_score}]}]"],
+            r"stages.0: .*ode",
+        ),
+        (["models={t: {of: policy, kind: pipeline}}"], "a snapshot .of. is of its model's kind"),
+        (["models={t: {model: x, lora: {rank: 2}}}"], "adapters of a model that is trained with lora alone"),
+        (
+            ["models={t: {kind: pipeline, model: x, sampling: {kind: tokens}}}"],
+            "models.t.sampling.kind: a model of kind pipeline has denoising",
+        ),
+        (
+            ["models={t: {kind: pipeline, model: x, train: lora, head: value}}"],
+            "models.t.head: a critic estimates the rewards of texts",
+        ),
+        (
+            ["models={t: {kind: pipeline, model: x}}", "data.prompts={name: written, by: t, reader: {name: 'a.py:B'}}"],
+            "data.prompts.by: t is no model of the run that writes texts .policy.",
+        ),
+        (
+            ["models={t: {kind: pipeline, model: x}}", "algorithm={name: distill, teacher: t}"],
+            "algorithm.teacher: t is of kind pipeline, and the policy of kind vlm",
+        ),
+        (["models={t: {kind: pipeline, model: x}}", "evaluation.logits={t: 1.0}"], "evaluation.logits.t: .*pipeline"),
+    ],
+)
+def test_models_of_two_kinds_that_cannot_work_are_refused_by_key(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        check(load_config("shapes-vlm", overrides))
 
 
 def test_several_processes_train_no_mix_of_several_terms():

@@ -15,13 +15,15 @@ STAGE = "stages=[{iterations: 2, algorithm: {name: %s}}]"
     ("recipe", "name"),
     [
         *(("shapes-vlm", name) for name in ("rejection_sft", "online_dpo", "grpo", "sft")),
-        *(("quickstart", name) for name in ("rejection_sft", "diffusion_nft")),
+        *(("quickstart", name) for name in ("rejection_sft", "diffusion_nft", "sft", "dpo")),
     ],
 )
 def test_stages_imitate_prefer_or_explore(recipe, name):
     check(load_config(recipe, [STAGE % name]))
 
 
-def test_pipelines_imitate_in_a_run_by_themselves():
-    with pytest.raises(ConfigError, match=r"stages.0.algorithm: sft learns from what samples contain"):
-        check(load_config("quickstart", [STAGE % "sft"]))
+@pytest.mark.parametrize("recipe", ["quickstart", "shapes-edit"])
+def test_pipelines_imitate_before_they_explore(recipe):
+    check(load_config(recipe, ["pretraining={iterations: 3}"]))
+    with pytest.raises(ConfigError, match="PreferenceLearning needs teacher_force"):
+        check(load_config(recipe, [STAGE % "mpo"]))

@@ -25,7 +25,6 @@ WRITES = DRAWS.replace("kind: pipeline", "kind: vlm")
         (DRAWS, "algorithm={name: awm, advantage: {name: branch, std: group}}", "branch compares rows that branch"),
         (DRAWS, "algorithm={name: diffusion_nft, advantage: {clip: null}}", "diffusion_nft maps [-clip, clip]"),
         (DRAWS, "algorithm={name: rejection_sft, aggregate: sequence}", "pictures have none: leave it out"),
-        (DRAWS, "pretraining={iterations: 1}", "a policy that generates media is pre-trained in a run by itself"),
         (
             WRITES,
             "algorithm={name: rejection_sft, num_noise_levels: 6}",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from mmrl.data.sample import Sample
+from mmrl.data.written_captions import Captions
 from mmrl.data.written_prompts import QuestionReader, WrittenSampler
 from mmrl.errors import DataError
 
@@ -88,3 +90,31 @@ def test_written_samples_are_not_kept():
     assert found.sample("s3").prompt == "p3"
     with pytest.raises(DataError, match="another source of prompts"):
         found.load_state_dict({"seed": 0})
+
+
+class SameText(QuestionReader):
+    """A reader that makes the same text of everything, about the parent's picture."""
+
+    def request(self, parent: Sample) -> Sample:
+        return parent
+
+    def read(self, text: str, parent: Sample) -> Sample | None:
+        return Sample(id="x", prompt="a circle", images=parent.images, source="written")
+
+
+@pytest.mark.parametrize(("pictures", "share"), [(4, 1.0), (1, 0.25)])
+def test_equal_texts_about_different_pictures_are_different_questions(pictures, share):
+    parents = [Sample(id=f"s{n}", prompt=f"p{n}", images=(f"{n % pictures}.png",)) for n in range(4)]
+    found = WrittenSampler(parents, 4, 0, Numbers(9), SameText())
+    found.next()
+    assert found.metrics() == {"prompts/written_share": share}
+
+
+def test_captions_take_the_place_of_requests_and_pictures_stay():
+    parent = Sample(id="a", prompt="Describe.", images=("a.png",), answer={"n": 1}, metadata={"k": 2})
+    reader = Captions()
+    assert reader.request(parent) is parent
+    assert reader.read(" a red circle\n", parent) == replace(parent, prompt="a red circle")
+    assert reader.read(" \n", parent) is None
+    talk = replace(parent, prompt="", messages=({"role": "user", "content": "Describe."},))
+    assert reader.read("a circle", talk).last_text == "a circle"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
@@ -40,6 +43,25 @@ def test_samples_with_images_are_not_batched_together(tmp_path):
     requests = [RolloutRequest(edit(tmp_path, id), n=1, group=0) for id in "ab"]
     with pytest.raises(ValueError, match="need a separate call each"):
         policy.rollout(requests, seed=0)
+
+
+@pytest.mark.parametrize("name", ["sd15_pix2pix", "sdxl_pix2pix"])
+def test_rows_of_several_samples_are_those_of_separate_calls(tmp_path, name):
+    policy = PipelinePolicy(tiny.build(name), tiny.sampling(name))
+    samples = tiny.samples(name, tmp_path)
+    assert samples[0].conditions["image"] != samples[1].conditions["image"]
+    together = policy.rollout([RolloutRequest(each, n=1, group=n) for n, each in enumerate(samples)], seed=3)
+    for row, sample in enumerate(samples):
+        alone = policy.rollout([RolloutRequest(sample, n=2, group=0)], seed=3)  # rows have noise by their place
+        torch.testing.assert_close(together.clean[row], alone.clean[row], rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(together.clean[0], together.clean[1])
+    assert policy.replay_gap(together) == 0.0
+    differing = [
+        replace(each, conditions={**each.conditions, "image_guidance_scale": scale})
+        for each, scale in zip(samples, (1.5, 3.0), strict=True)
+    ]
+    with pytest.raises(ValueError, match="differ in image_guidance_scale need a separate call"):
+        policy.rollout([RolloutRequest(each, n=1, group=0) for each in differing], seed=0)
 
 
 @pytest.mark.parametrize(

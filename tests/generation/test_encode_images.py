@@ -7,8 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from mmrl.generation import GenerationError, UnsupportedError
-from mmrl.policy import Capability
+from mmrl.generation import GenerationError, PipelinePolicy, UnsupportedError
+from mmrl.policy import Capability, RolloutRequest
+from tests.generation import tiny_pipelines as tiny
 
 
 @pytest.mark.parametrize("name", ["sd3", "flux", "wan"])  # wan: true guidance, which is a second call
@@ -67,3 +68,23 @@ def test_encoded_images_decode_by_the_arithmetic_of_the_pipeline(name, make_poli
 def test_unsupported_latent_spaces_raise_by_class_name(make_policy):
     with pytest.raises(UnsupportedError, match="WanPipeline: existing images can be encoded for StableDiffusion"):
         make_policy("wan").encode([])
+
+
+@pytest.mark.parametrize("name", ["sd15_pix2pix", "sdxl_pix2pix"])
+def test_pictures_after_an_edit_are_adopted_with_the_pictures_before_it(name, tmp_path):
+    policy = PipelinePolicy(tiny.build(name), tiny.sampling(name))
+    samples = tiny.samples(name, tmp_path)
+    media = policy.rollout([RolloutRequest(sample, 1, 0) for sample in samples], seed=3).media
+    latents = policy.encode(media)
+    vae, pixels = policy.pipeline.vae, np.stack([np.asarray(picture) for picture in media])
+    with torch.no_grad():
+        mean = vae.encode(torch.from_numpy(pixels).permute(0, 3, 1, 2) / 127.5 - 1).latent_dist.mean
+        torch.testing.assert_close(latents, mean * vae.config.scaling_factor, rtol=1e-4, atol=1e-4)
+        both = policy.predict_velocity(policy.rollout_from_latents(samples, [0, 1], latents, media), latents, 0.5)
+        for row, sample in enumerate(samples):
+            own = slice(row, row + 1)
+            alone = policy.rollout_from_latents([sample], [0], latents[own], media[own])
+            expected = policy.predict_velocity(alone, latents[own], 0.5)
+            torch.testing.assert_close(both[own], expected, rtol=1e-4, atol=1e-4)
+            other = policy.rollout_from_latents([samples[1 - row]], [0], latents[own], media[own])
+            assert not torch.allclose(policy.predict_velocity(other, latents[own], 0.5), expected, rtol=1e-2)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from mmrl.config.algorithms.base import AlgorithmConfig
+from mmrl.config.named_models import kind_of
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.config.section import Section
 
@@ -78,3 +79,5 @@ class DistillConfig(AlgorithmConfig):
             if name not in config.models:
                 known = ", ".join(config.models) or "it is empty"
                 yield f"algorithm.{key}: there is no model {name} in models ({known}): name one there"
+            elif (kind := kind_of(config, name)) != config.policy.kind:
+                yield f"algorithm.{key}: {name} is of kind {kind}, and the policy of kind {config.policy.kind}"

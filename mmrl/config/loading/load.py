@@ -75,7 +75,7 @@ def parse_config(text: str, source: str, overrides: Sequence[str] = ()) -> Train
         try:
             path, value = parse_override(override)
             path, old_keys = rename_path(path)
-            if path[0] in ("sampling", "evaluation"):  # whose keys depend on the kind of policy
+            if path[0] in ("sampling", "evaluation", "models"):  # whose keys depend on the kind of policy
                 document = _with_sampling_kinds(document)
             document, renamed = rename_keys(apply_override(document, path, value))
             for old in (*old_keys, *renamed):
@@ -110,12 +110,21 @@ def _with_sampling_kinds(document: dict[str, Any]) -> dict[str, Any]:
     if kind is None:
         return document
     filled = dict(document)
+    if isinstance(models := document.get("models"), dict):
+        filled["models"] = {name: _with_own_sampling_kind(model, kind) for name, model in models.items()}
     if isinstance(sampling := document.get("sampling", {}), dict):
         filled["sampling"] = {"kind": kind} | sampling
     evaluation = document.get("evaluation")
     if isinstance(evaluation, dict) and isinstance(sampling := evaluation.get("sampling"), dict):
         filled["evaluation"] = evaluation | {"sampling": {"kind": kind} | sampling}
     return filled
+
+
+def _with_own_sampling_kind(model: Any, kind: str) -> Any:
+    """Return a section of `models` with the kind of its sampling; `kind` is that of the policy's."""
+    if not isinstance(model, dict) or not isinstance(sampling := model.get("sampling"), dict):
+        return model
+    return model | {"sampling": {"kind": SAMPLING_OF.get(str(model.get("kind")), kind)} | sampling}
 
 
 def _check(document: dict[str, Any], report: Callable[[Path, str], None]) -> TrainConfig | None:

@@ -3,7 +3,8 @@
 Samples with images are requested in one of two layouts. Most pipelines take one prompt, its images and a number of
 outputs. Those that take no number, and those in `IMAGE_PER_ROW`, which ignore it or look up an image for every row, get
 the prompt and the images once per row. That cannot be the rule: to other pipelines several images are all references of
-every row (Flux.2, Qwen-Image-Edit-Plus). The lists were read off the source of diffusers 0.42.
+every row (Flux.2, Qwen-Image-Edit-Plus). The lists were read off the source of diffusers 0.42. A call of a class in
+`ROWS_APART` may have rows of several samples, each with a different image.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
     """Return keywords for `pipeline(...)`, one row per sample; the caller adds generators.
 
     Samples with conditions must all be the same one: a list of images means one per row to some pipelines and several
-    for every row to others, while one prompt, its images and a number of outputs mean the same to all.
+    for every row to others, while one prompt, its images and a number of outputs mean the same to all. Samples that
+    differ are for the classes of `ROWS_APART` alone.
 
     Raises:
         ConfigError: an argument that this pipeline does not take, or that is set elsewhere.
@@ -61,7 +63,8 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
     """
     known = inspect.signature(type(pipeline).__call__).parameters
     conditioned = any(sample.conditions for sample in samples)
-    if conditioned and any(sample != samples[0] for sample in samples):
+    apart = conditioned and any(sample != samples[0] for sample in samples)
+    if apart and type(pipeline).__name__ not in ROWS_APART:
         raise ValueError("samples with images or other conditions need a separate call each")
     layout = make_layout(type(pipeline).__name__, known, len(samples), conditioned=conditioned)
     chosen: dict[str, Any] = {
@@ -89,7 +92,8 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
         if type(pipeline).__name__ == "GlmImagePipeline" and "image" in samples[0].conditions:
             raise UnsupportedError("GlmImagePipeline with image writes a cache before its first step, which a replay "
                                    "does not: train it without image")  # fmt: skip
-        arguments |= load_conditions(samples[0], layout.images, alpha=type(pipeline).__name__ in WITH_ALPHA)
+        alpha = type(pipeline).__name__ in WITH_ALPHA
+        arguments |= rows_of_conditions(samples) if apart else load_conditions(samples[0], layout.images, alpha)
     if layout.count:
         arguments[layout.count] = len(samples)
     if "eta" in known and sampling.transition.name == "native":  # read by TCD alone
@@ -156,6 +160,24 @@ def load_conditions(sample: Sample, copies: int | None, alpha: bool = False) -> 
     return map_media(sample.conditions, load)
 
 
+def rows_of_conditions(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Return the conditions of samples that share a call: of images a list with one per row, of others one value.
+
+    Raises:
+        ValueError: the samples differ in a condition that is no image.
+    """
+    rows = [load_conditions(sample, 1) for sample in samples]
+    joined: dict[str, Any] = {}
+    for name, first in rows[0].items():
+        if isinstance(first, list):
+            joined[name] = [image for row in rows for image in row[name]]
+        elif all(row[name] == first for row in rows):
+            joined[name] = first
+        else:
+            raise ValueError(f"samples that differ in {name} need a separate call each")
+    return joined
+
+
 def _check_extra(name: str, pipeline: DiffusionPipeline, known: Any) -> None:
     if name in _SET_BY:
         raise ConfigError(f"sampling.pipeline_args.{name}: set {_SET_BY[name]} instead")
@@ -203,6 +225,9 @@ IMAGE_PER_ROW = frozenset(
         "ZImageControlNetInpaintPipeline",
     }
 )
+
+ROWS_APART = frozenset({"StableDiffusionInstructPix2PixPipeline", "StableDiffusionXLInstructPix2PixPipeline"})
+"""Classes of `IMAGE_PER_ROW` whose rows were tested to be independent of one another's images."""
 
 IMAGE_FOR_ALL = frozenset(
     {"ChronoEditPipeline", "LTX2ImageToVideoPipeline", "LTXImageToVideoPipeline", "SanaImageToVideoPipeline"}

@@ -20,9 +20,13 @@ from mmrl.generation.diffusion.loops import RecordLoop, StopPipeline
 from mmrl.generation.diffusion.recording import join
 from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
 
-ENCODABLE = ("StableDiffusionPipeline", "StableDiffusionXLPipeline", "StableDiffusion3Pipeline", "FluxPipeline")
+ENCODABLE = (
+    *("StableDiffusionPipeline", "StableDiffusionXLPipeline", "StableDiffusion3Pipeline", "FluxPipeline"),
+    *("StableDiffusionInstructPix2PixPipeline", "StableDiffusionXLInstructPix2PixPipeline"),
+)
 """Pipelines whose images can be encoded: they have an `AutoencoderKL`, whose latents the loop takes scaled, shifted
-and, for Flux, packed. Read off the source of diffusers 0.42."""
+and, for Flux, packed. Those of the editing classes are of the size of the picture to edit. Read off the source of
+diffusers 0.42."""
 
 ENCODABLE_CLIPS = ("AnimateDiffPipeline", "WanPipeline")
 """Pipelines whose videos can be encoded. That of AnimateDiff has an `AutoencoderKL` for each frame, whose latents the

@@ -123,6 +123,7 @@ BUILT_IN = {
     "image_reward": "mmrl.rewards.models.image_reward:ImageReward",
     "video_reward": "mmrl.rewards.models.video_reward:VideoReward",
     "vqa_score": "mmrl.rewards.models.vqa_score:VQAScore",
+    "reconstruction": "mmrl.rewards.models.reconstruction:Reconstruction",
     "learned": "mmrl.rewards.learned.learned_reward:LearnedReward",
     "learned_latents": "mmrl.rewards.learned.learned_latents:LearnedLatentsReward",
     "remote": "mmrl.rewards.service.remote_reward:RemoteReward",

@@ -107,6 +107,8 @@ class Reward(TrainerMethods, ABC):
     models: tuple[str, ...] = ()
     """The names of the models of the run that scores are computed with (`RewardContext.models`). Such a reward scores
     when all rollouts of a round are sampled, and is never cached."""
+    painters: tuple[str, ...] = ()
+    """Those of `models` that draw for the reward (`mmrl.rewards.core.picture_drawing`); the others write."""
 
     settings: dict[str, Any]
     """The constructor arguments, defaults included."""

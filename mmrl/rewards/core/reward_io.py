@@ -17,7 +17,6 @@ from PIL import Image
 
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.reward_errors import Failure, RewardError, Status
-from mmrl.rewards.core.text_scoring import TextModel
 
 Direction = Literal["higher", "lower"]
 
@@ -109,8 +108,9 @@ class RewardContext:
 
     progress: float = 0.0
     """Share of training that is done, in [0, 1]: for schedules inside a reward."""
-    models: Mapping[str, TextModel] = field(default_factory=dict)
-    """The models of the run by name, `policy` among them; empty outside of training."""
+    models: Mapping[str, Any] = field(default_factory=dict)
+    """The models of the run by name, `policy` among them: a `TextModel` if it writes, a `PictureModel` if it draws.
+    Empty outside of training."""
     seed: int = 0
     """The seed of what a reward draws by chance; another one in each iteration."""
 

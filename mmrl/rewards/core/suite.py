@@ -50,6 +50,11 @@ class Scorer(ABC):
         """The names of the models of the run that rewards compute with, each once."""
         return tuple(dict.fromkeys(name for worker in self._workers for name in worker.reward.models))
 
+    @property
+    def painters(self) -> tuple[str, ...]:
+        """The names of the models of the run that rewards ask for pictures, each once."""
+        return tuple(dict.fromkeys(name for worker in self._workers for name in worker.reward.painters))
+
     @abstractmethod
     def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> Any:
         """Start to score a batch and return at once. A batch holds whole groups if `needs_full_groups`."""

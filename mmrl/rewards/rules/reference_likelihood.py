@@ -200,7 +200,8 @@ def model_of(context: RewardContext, name: str) -> TextModel:
     if name not in context.models:
         known = ", ".join(context.models) or "none: these answers are scored outside of a run"
         raise ScoringFailed(f"there is no model {name} (there is {known})", "no_model")
-    return context.models[name]
+    found: TextModel = context.models[name]
+    return found
 
 
 def columns(model: TextModel, queries: Sequence[TextQuery | InvalidAnswer]) -> list[Column | Exception]:

@@ -45,7 +45,6 @@ from mmrl.rewards.core.reward_io import (
     without_void_rows,
 )
 from mmrl.rewards.core.suite import Scorer, TooFewScored
-from mmrl.rewards.core.text_scoring import TextModel
 from mmrl.seeds import fold_in
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.exchange import deal, own_rows, shared_rollouts, shared_scores
@@ -185,7 +184,7 @@ class RolloutCollector:
     keep_means: bool = False  # of decisions, for objectives that read them
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
     max_turns: int | None = None  # of an episode; None: as the environment says
-    models: Mapping[str, TextModel] = field(default_factory=dict)  # of the run, for rewards that ask them
+    models: Mapping[str, Any] = field(default_factory=dict)  # of the run, for rewards that ask them
     _calls: int = field(default=0, init=False)
     _groups: set[int] = field(default_factory=set, init=False)
     _rollouts: list[Rollout] = field(default_factory=list, init=False)

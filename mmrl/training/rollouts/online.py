@@ -20,7 +20,6 @@ from mmrl.policy import Capability, Policy, Rollout, TeacherForcingPolicy
 from mmrl.rewards.core.reward_io import select_rows
 from mmrl.rewards.core.routing import RoutedRewards
 from mmrl.rewards.core.suite import Scorer
-from mmrl.rewards.core.text_scoring import TextModel
 from mmrl.statistics.distances import group_diversity
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.hacking_gauge import HackingGauge
@@ -80,7 +79,7 @@ class OnlineRollouts:
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
     horizon: tuple[int, ...] = ()  # the most turns of an episode, in equal parts of training; (): as always
     rollout_metrics: Callable[[], Mapping[str, float]] | None = None  # of the policy's engine, since the last call
-    models: Mapping[str, TextModel] = field(default_factory=dict)  # of the run, for rewards that ask them
+    models: Mapping[str, Any] = field(default_factory=dict)  # of the run, for rewards that ask them
     hacking: HackingGauge | None = None  # says when rewards learn; None: in every iteration
     _selects_rows: bool = field(init=False)
 

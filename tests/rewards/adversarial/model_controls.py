@@ -194,6 +194,11 @@ CONTROLS: dict[str, Control] = {
     "siglip_score": of_random(
         lambda place: load("siglip_score", model=str(tiny_models.siglip_folder(place.folder / "siglip")))
     ),
+    "reconstruction": Control(
+        built("reconstruction", model=str(CLIP), reference="image", device="cpu"),
+        drawn(SCENE, image=SCENE),
+        [drawn(image, image=SCENE) for image in (EMPTY, STRIP, NOISE)],
+    ),
     "goal_baseline": of_shapes("goal_baseline", baseline="", alpha=0.5),
     "goal_contrast": of_shapes("goal_contrast", negative="nothing"),
     "anchor_margin": of_shapes("anchor_margin", anchors=["three blue squares", "a green triangle"]),
