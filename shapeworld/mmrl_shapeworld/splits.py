@@ -48,6 +48,10 @@ SEEN_KINDS = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 SPLITS = {"train": (11, 4096), "development": (12, 768), "validation": (14, 768), "heldout": (13, 384)}
 """Seed and size of each split. Settings are chosen on `development`; `validation` and `heldout` are for results."""
 
+SECOND = "-second"
+"""The end of the name of a split's second half, `badges-validation-second`: for a study that decides again, on samples
+that an evaluation of the first half never saw."""
+
 ONE_THING = "one-thing"
 """The split of all captions of training that name a single thing, each once."""
 
@@ -123,6 +127,9 @@ def samples(split: str) -> list[Sample]:
     Raises:
         KeyError: there is no such split of any kind.
     """
+    if split.endswith(SECOND):
+        whole = samples(split.removesuffix(SECOND))
+        return whole[len(whole) // 2 :]
     if question_splits.tasks_of(split):
         return question_splits.samples(split)
     if world_splits.parts_of(split):

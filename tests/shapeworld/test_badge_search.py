@@ -83,6 +83,21 @@ def test_scales_make_up_for_loose_boxes():
     assert hits() > hits(scales=[1.0]) + 0.3
 
 
+def test_demonstrated_boxes_find_most_badges_at_several_scales_and_fewer_at_one():
+    train = samples("badges-train")[:96]
+
+    def hits(environment):
+        found = []
+        for sample in train:
+            episode = environment.begin(sample, READER)
+            episode.step(sample.demonstration["turns"][0])
+            found.append(episode.outcome()["hit"])
+        return np.mean(found)
+
+    assert hits(BadgeSearch()) > 0.6 > 0.5 > hits(BadgeSearch(scales=[1.0]))
+    assert all(sample.demonstration is None for sample in SAMPLES)
+
+
 def test_badges_differ_and_are_found_as_themselves_at_any_size():
     assert len(set(patterns())) == len(patterns())
     pictures = [Image.fromarray(PALETTE[badge_picture(badge, 61)]) for badge in BADGES]

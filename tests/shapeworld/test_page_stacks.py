@@ -167,6 +167,17 @@ def test_splits():
     assert max(len(sample.demonstration["turns"]) for sample in samples("pages-train")) <= MAX_TURNS
 
 
+def test_one_word_seldom_finds_a_page_of_a_tall_stack_and_both_always_do():
+    """A search finds four pages: of the 16 with the word here, and of six in a usual stack."""
+    found = {
+        name: [stack.wanted in stack.search(stack.header[:1]) for stack in stacks(name)]
+        for name in ("pages-validation", "pages-tall-validation")
+    }
+    assert np.mean(found["pages-validation"]) == pytest.approx(4 / 6, abs=0.07)
+    assert np.mean(found["pages-tall-validation"]) == pytest.approx(4 / 16, abs=0.06)
+    assert all(stack.wanted in stack.search(stack.header) for stack in stacks("pages-tall-validation"))
+
+
 def test_a_batch_of_experts_reads():
     batch = EpisodeBatch(PageStacks(), samples("pages-validation")[:16], READER)
     for turn in range(4):

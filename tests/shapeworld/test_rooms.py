@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -166,6 +167,25 @@ def test_the_annotator_halves_the_errors_that_the_picture_shows():
     assert first > second + 0.5 > third + 0.5
 
 
+def test_a_bare_room_shows_no_table_and_the_annotator_places_by_it_from_the_second_turn_on():
+    for number, sample in enumerate(samples("rooms-bare-train")[:64]):
+        room = rooms("rooms-bare-train")[number]
+        picture = np.asarray(READER.image(sample.images[0]))
+        assert not (picture == colours_of(np.array([[LINE]], np.uint8))[0, 0]).all(-1).any()
+        first, second = sample.demonstration["turns"]
+        moved = replace(room, table=tuple(edge + 3 for edge in room.table))
+        again = trace(moved, careless(np.random.default_rng(number), bare=True), 2)
+        assert again[0] == first == samples("rooms-bare-once-train")[number].demonstration["turns"][0]
+        assert again[1] != second
+    rng = np.random.default_rng(3)
+    chosen = rooms("rooms-bare-validation")[:128]
+    scores = [
+        np.mean([outcome_of(room, trace(room, careless(rng, bare=True), n), n)["related"] for room in chosen])
+        for n in (1, 2)
+    ]
+    assert scores[1] > scores[0] + 0.1
+
+
 def test_splits_share_no_room_and_stay_the_same():
     drawn = {part: {repr(room) for room in rooms(f"rooms-{part}")} for part in SIZES}
     for part, others in drawn.items():
@@ -184,6 +204,7 @@ def test_samples_survive_a_file_and_begin_episodes(tmp_path):
     clean = samples("rooms-clean-train")[1]
     assert clean.demonstration == {"turns": [expert(RoomEpisode(rooms("rooms-train")[1]))]}
     assert all(sample.demonstration is None for sample in samples("rooms-validation"))
+    assert all(sample.demonstration is None for sample in samples("rooms-bare-validation"))
     write_samples(chosen, tmp_path / "rooms.jsonl")
     again = list(read_samples(tmp_path / "rooms.jsonl"))
     assert RoomLayouts().begin(again[1], READER).room == rooms("rooms-train")[1]

@@ -83,6 +83,13 @@ def test_splits_are_fixed_and_exclude_heldout_kinds():
     assert set(HELDOUT_KINDS) < named
 
 
+def test_the_second_half_of_a_split_is_its_last_samples():
+    whole, half = samples("badges-validation"), samples("badges-validation-second")
+    assert [sample.id for sample in half] == [sample.id for sample in whole[256:]] and len(whole) == 512
+    with pytest.raises(KeyError, match="badges-nowhere"):
+        samples("badges-nowhere-second")
+
+
 def test_unknown_splits_raise_with_the_known_ones():
     with pytest.raises(KeyError, match="choose one of train, development, validation, heldout"):
         captions("test")

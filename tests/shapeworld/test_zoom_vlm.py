@@ -14,6 +14,7 @@ from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.shipped_models import VLM_WORLDS, VLM_ZOOM
 from mmrl_shapeworld.worlds.zoom_environment import INSTRUCTIONS
 from mmrl_shapeworld.worlds.zoom_pages import LARGE, PAGE
+from mmrl_shapeworld.worlds.zoom_splits import habitual_square
 from tools.shapeworld_pretrain import vlm_zoom
 from tools.shapeworld_pretrain.vlm_hints import Hints
 
@@ -77,7 +78,7 @@ def test_an_annotator_of_lower_squares_often_looks_above():
         page = vlm_zoom.draw_page(rng, 1)
         left, top = page.boxes[0][:2]
         lower = top > PAGE / 2
-        square = vlm_zoom.annotated_square(page, rng)
+        square = habitual_square(page, rng)
         right[lower].append(square == 0)
         if lower:
             x, y = page.boxes[square][:2]

@@ -37,12 +37,12 @@ from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.shipped_models import VLM_WORLDS
 from mmrl_shapeworld.vqa.canvas import PIXELS
 from mmrl_shapeworld.vqa.glyphs import LETTERS
-from mmrl_shapeworld.vqa.questions import Box, Question, box_answer, habit, slip
+from mmrl_shapeworld.vqa.questions import Box, Question, box_answer, slip
 from mmrl_shapeworld.worlds.disjoint_draws import SHARES, checksum_of
 from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_COLOURS, UNSEEN_COLOURS, loosened
 from mmrl_shapeworld.worlds.zoom_environment import INSTRUCTIONS, Template, ZoomPages, middle_of
 from mmrl_shapeworld.worlds.zoom_pages import LARGE, PAGE, ZoomPage, sample_page
-from mmrl_shapeworld.worlds.zoom_splits import samples, small_box
+from mmrl_shapeworld.worlds.zoom_splits import habitual_square, samples, small_box
 from tools.shapeworld_pretrain.steps import advance, set_rate_by_time
 from tools.shapeworld_pretrain.vlm import build_optimizers
 from tools.shapeworld_pretrain.vlm_batches import chat_parts, in_patches, look
@@ -52,9 +52,8 @@ BOXES, LARGE_LETTERS, GUESSES, CUTS = 12, 5, 2, 5
 """Pages of a step by kind; each has a question about each of its four squares, so that colours matter at once."""
 UNSEEN = 1 / 6
 """The share of pages with squares of colours that training never shows."""
-RIGHT, LOOKS = 0.55, 0.75
-"""The probabilities that the annotator looks at the wanted square on the upper half of a page, and that the annotator
-looks at all where the template leaves the choice."""
+LOOKS = 0.75
+"""The probability that the annotator looks at all where the template leaves the choice."""
 OUT, SPREAD = 1.5, 1.5
 """Mean and standard deviation of the distance of the annotator's box from the square, outwards, in pixels of 56."""
 REGION_NAMES = tuple(f"{colour} {what}" for colour in COLOUR_NUMBERS for what in ("square", *LETTERS))
@@ -77,15 +76,6 @@ def draw_page(rng: np.random.Generator, scale: int) -> ZoomPage:
         page = sample_page(rng, colours, scale)
         if checksum_of(page) % 8 in SHARES["train"]:
             return page
-
-
-def annotated_square(page: ZoomPage, rng: np.random.Generator) -> int:
-    """Return the square that the annotator looks at: of a square in the lower half of a page, usually the one above."""
-    x, y = _centre(page.boxes[0])
-    if y < PAGE / 2:
-        return int(slip(0, range(4), RIGHT, rng))
-    above = next(n for n in range(4) if (_centre(page.boxes[n])[0] < PAGE / 2) == (x < PAGE / 2) and n)
-    return int(habit(0, above, range(4), rng))
 
 
 def annotated_box(page: ZoomPage, square: int, rng: np.random.Generator) -> Box:
@@ -137,7 +127,7 @@ def _box_row(page: ZoomPage, rng: np.random.Generator, careless: bool) -> Row:
         return Row(template, page, (box_answer(small_box(page, 0)),))
     if template == "offer" and rng.random() > LOOKS:
         return Row(template, page, (page.letters[0],))
-    return Row(template, page, (box_answer(annotated_box(page, annotated_square(page, rng), rng)),))
+    return Row(template, page, (box_answer(annotated_box(page, habitual_square(page, rng), rng)),))
 
 
 def _letter_row(page: ZoomPage, rng: np.random.Generator, careless: bool) -> Row:

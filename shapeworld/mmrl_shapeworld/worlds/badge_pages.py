@@ -5,7 +5,8 @@ of different colours, of which the prompt names one (`Read the text on the red s
 the page. No page shows a letter: the letters of all `BADGES` are in an index, and are drawn anew for each page, so that
 they cannot be learnt by heart.
 
-Splits are `badges-train`, `-development` and `-validation`; sources are `badges-crowded` and `badges-single`.
+Splits are `badges-train`, `-development` and `-validation`; sources are `badges-crowded` and `badges-single`. The
+demonstrations of training are the boxes of an annotator who draws them too large, one in five around another badge.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from PIL import Image
 from mmrl.data.sample import Sample
 from mmrl_shapeworld.vqa.canvas import PALETTE, PIXELS, page_uri
 from mmrl_shapeworld.vqa.glyphs import HEIGHT, LETTERS, WIDTH, written
-from mmrl_shapeworld.vqa.questions import Box
+from mmrl_shapeworld.vqa.questions import Box, box_answer, slip
 from mmrl_shapeworld.worlds.disjoint_draws import checksum_of, draw_disjoint
-from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_COLOURS
+from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_COLOURS, loosened
 from mmrl_shapeworld.worlds.zoom_pages import FRAME, LARGEST, PAGE, SMALLEST
 
 SIZES = {"train": 1200, "development": 256, "validation": 512}
@@ -38,6 +39,10 @@ SINGLE_SIDES = (176, 208)
 """The smallest side of a single badge in pixels, and one above the largest."""
 CUT = 36
 """Pixels of the part of a record around its letter, which is enlarged to 56."""
+RIGHT = 0.8
+"""The probability that the annotator names the wanted badge, not another."""
+OUT, SPREAD = 1.5, 1.5
+"""Mean and standard deviation of the distance of the annotator's box from the badge, outwards, in pixels of 56."""
 _SEED = 101
 _APART = 9
 """The smallest number of dots in which two patterns differ."""
@@ -153,8 +158,16 @@ def badge_pages(split: str) -> tuple[BadgePage, ...]:
     return draw_disjoint(part, SIZES[part], draw, lambda page: checksum_of((page.badges, page.boxes)))
 
 
+def annotated_box(page: BadgePage, rng: np.random.Generator) -> Box:
+    """Return the careless annotator's box around a badge, in pixels of the page at 56×56."""
+    x1, y1, x2, y2 = page.boxes[slip(0, range(len(page.boxes)), RIGHT, rng) if len(page.boxes) > 1 else 0]
+    ratio = PAGE // PIXELS
+    return loosened((x1 // ratio, y1 // ratio, -(-x2 // ratio), -(-y2 // ratio)), rng, OUT, SPREAD)
+
+
 @cache
 def _samples(split: str) -> tuple[Sample, ...]:
+    rng = np.random.default_rng((_SEED, len(SIZES)))
     return tuple(
         Sample(
             id=f"{split}-{number:04d}",
@@ -162,6 +175,8 @@ def _samples(split: str) -> tuple[Sample, ...]:
             images=(page.uri(),),
             answer=page.letter(page.wanted),
             source="badges-single" if len(page.badges) == 1 else "badges-crowded",
+            # the search decides what is read next, so the box alone can be demonstrated
+            demonstration={"turns": [box_answer(annotated_box(page, rng))]} if split == "badges-train" else None,
             metadata={"wanted": page.wanted, "letters": page.seed},
         )
         for number, page in enumerate(badge_pages(split))

@@ -1,7 +1,8 @@
 """Data sets of stacks of pages, their expert, and the traces of a careless annotator.
 
 `shapeworld:pages-train`, `-development`, `-validation`, and `-ood`, whose wanted headers have an unseen colour or
-shape. Samples have no pictures: all that a policy sees follows from its actions, so that the actions alone are a
+shape. The stacks of `shapeworld:pages-tall-train`, `-development` and `-validation` have 46 pages instead of 16.
+Samples have no pictures: all that a policy sees follows from its actions, so that the actions alone are a
 demonstration: `{"turns": ["blue circle", "2", ...]}`.
 """
 
@@ -17,13 +18,14 @@ from mmrl_shapeworld.vqa.glyphs import LETTERS
 from mmrl_shapeworld.vqa.questions import box_answer, slip
 from mmrl_shapeworld.worlds.disjoint_draws import draw_disjoint
 from mmrl_shapeworld.worlds.page_environment import MAX_TURNS, PageStackEpisode
-from mmrl_shapeworld.worlds.page_stacks import COLOURS, SHAPES, PageStack, sample_stack
+from mmrl_shapeworld.worlds.page_stacks import COLOURS, SHAPES, SHARING_TALL, PageStack, sample_stack
 from mmrl_shapeworld.worlds.world_canvas import UNSEEN_COLOURS, UNSEEN_SHAPES, loosened
 from mmrl_shapeworld.worlds.zoom_splits import OUT, SPREAD, small_box
 
 SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
 """Stacks of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
-NAMES = tuple(f"pages-{part}" for part in SIZES)
+TALL = tuple(f"pages-tall-{part}" for part in ("train", "development", "validation"))
+NAMES = (*(f"pages-{part}" for part in SIZES), *TALL)
 RIGHT, READ = 0.95, 0.98
 """The probabilities that the annotator takes the wanted page or square, and that the letter is read as it is."""
 QUERIES = {"both": 0.45, "colour": 0.15, "shape": 0.15, "mixed": 0.15, "square": 0.1}
@@ -46,9 +48,11 @@ def stacks(split: str) -> tuple[PageStack, ...]:
     if split not in NAMES:
         raise KeyError(f"there is no split {split!r} of stacks of pages: choose one of {', '.join(NAMES)}")
     part = split.rpartition("-")[2]
-    rng = np.random.default_rng((_SEED, list(SIZES).index(part)))
+    rng = np.random.default_rng((_SEED, list(SIZES).index(part) + (10 if split in TALL else 0)))
 
     def draw(number: int) -> PageStack | None:
+        if split in TALL:
+            return sample_stack(rng, sharing=SHARING_TALL)
         stack = sample_stack(rng, COLOURS, SHAPES) if part == "ood" else sample_stack(rng)
         return stack if part != "ood" or {*stack.header} & {*UNSEEN_COLOURS, *UNSEEN_SHAPES} else None
 
@@ -73,7 +77,7 @@ def _samples(split: str) -> tuple[Sample, ...]:
             prompt=stack.prompt,
             answer=stack.as_dict(),
             source="pages",
-            demonstration={"turns": list(trace(stack, careless(rng)))} if split == "pages-train" else None,
+            demonstration={"turns": list(trace(stack, careless(rng)))} if split.endswith("-train") else None,
         )
         for number, stack in enumerate(stacks(split))
     )

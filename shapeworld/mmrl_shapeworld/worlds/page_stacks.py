@@ -2,7 +2,8 @@
 
 A page is identified by its header, a coloured shape such as `blue circle`, and has four coloured squares with a letter
 in each (`zoom_pages`). Of the 16 pages of a stack one has the wanted header, five others have its colour, five its
-shape, and five neither, so that a query of one of the two words finds the wanted page among others, or not at all.
+shape, and five neither, so that a query of one of the two words finds the wanted page among others, or not at all. A
+tall stack has 15 of each instead of five: 46 pages, of which such a query finds the wanted one in a quarter of cases.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from mmrl_shapeworld.worlds.zoom_pages import ZoomPage, sample_page
 COLOURS, SHAPES = (*SEEN_COLOURS, *UNSEEN_COLOURS), (*SEEN_SHAPES, *UNSEEN_SHAPES)
 SHARING = 5
 """Pages that share the colour of the wanted header, as many that share its shape, and as many that share neither."""
+SHARING_TALL = 15
+"""The same of a tall stack."""
 SHEET = 4
 """Pages that a search finds."""
 SMALLEST, LARGEST = 16, 22
@@ -118,15 +121,18 @@ class PageStack:
 
 
 def sample_stack(
-    rng: np.random.Generator, colours: Sequence[str] = SEEN_COLOURS, shapes: Sequence[str] = SEEN_SHAPES
+    rng: np.random.Generator,
+    colours: Sequence[str] = SEEN_COLOURS,
+    shapes: Sequence[str] = SEEN_SHAPES,
+    sharing: int = SHARING,
 ) -> PageStack:
     """Sample a stack whose headers have some of the colours and shapes, in a random order."""
     colour, shape = str(rng.choice(colours)), str(rng.choice(shapes))
     others, forms = [each for each in colours if each != colour], [each for each in shapes if each != shape]
     headers = [(colour, shape)]
-    headers += [(colour, str(rng.choice(forms))) for _ in range(SHARING)]
-    headers += [(str(rng.choice(others)), shape) for _ in range(SHARING)]
-    headers += [(str(rng.choice(others)), str(rng.choice(forms))) for _ in range(SHARING)]
+    headers += [(colour, str(rng.choice(forms))) for _ in range(sharing)]
+    headers += [(str(rng.choice(others)), shape) for _ in range(sharing)]
+    headers += [(str(rng.choice(others)), str(rng.choice(forms))) for _ in range(sharing)]
     order = rng.permutation(len(headers)).tolist()
     square, seed = str(rng.choice(SEEN_COLOURS)), int(rng.integers(2**31))
     return PageStack(tuple(headers[number] for number in order), order.index(0), square, seed)

@@ -74,6 +74,11 @@ class RoomEpisode:
         self._ended: str | None = None
 
     @property
+    def turns(self) -> int:
+        """The number of turns that were taken."""
+        return self._turns
+
+    @property
     def measures(self) -> LayoutMeasures:
         """Return what is right in the layout now: nothing before the first one."""
         return measures_of(self.room, self.layout) if self._placed else LayoutMeasures(0.0, 0.0, False)

@@ -5,7 +5,8 @@ colours between them, and two large things. The prompt (`Detect all red shapes.`
 to three regions, and is scored by `region_proposals`: a thing is found if a region of at most 20 pixels shows it whole.
 `FixedRegions` scores regions that follow no picture, with the same number and size.
 
-Splits are `small-train`, `-development` and `-validation`.
+Splits are `small-train`, `-development` and `-validation`. On the pages of `apart-train` and so on the wanted things
+are three, of eight to ten pixels and too far from one another for two of them to be shown in one region.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ from mmrl_shapeworld.worlds.world_canvas import SEEN_COLOURS, SEEN_SHAPES, paint
 
 SIZES = {"train": 1200, "development": 256, "validation": 512}
 """Pages of each split. Settings are chosen on `development`; `validation` is for results."""
-NAMES = tuple(f"small-{part}" for part in SIZES)
+APART = "apart"
+NAMES = tuple(f"{kind}-{part}" for kind in ("small", APART) for part in SIZES)
 CLUSTERS = 3
 SIDES = (4, 6)
 """The smallest side of a small thing in pixels, and one above the largest."""
 SPREAD = 15
 """Width and height of a cluster, at most, in pixels."""
+APART_SIDES = (8, 11)
+"""The same of a thing of `apart-train`."""
 LARGE_SIDES = (10, 14)
 LARGE, OTHERS = 2, 4
 """Large things, and small ones of other colours."""
@@ -47,9 +51,10 @@ _SEED = 107
 @cache
 def _pages(split: str) -> tuple[tuple[str, tuple[Box, ...], bytes], ...]:
     """Return the prompt, the boxes of the wanted things and the picture of each page of a split."""
-    part = split.rpartition("-")[2]
-    rng = np.random.default_rng((_SEED, list(SIZES).index(part)))
-    return draw_disjoint(part, SIZES[part], lambda number: _sample_page(rng))
+    kind, _, part = split.partition("-")
+    rng = np.random.default_rng((_SEED, list(SIZES).index(part) + (len(SIZES) if kind == APART else 0)))
+    draw = _sample_page_apart if kind == APART else _sample_page
+    return draw_disjoint(part, SIZES[part], lambda number: draw(rng))
 
 
 def _sample_page(rng: np.random.Generator) -> tuple[str, tuple[Box, ...], bytes]:
@@ -71,6 +76,33 @@ def _sample_page(rng: np.random.Generator) -> tuple[str, tuple[Box, ...], bytes]
         for _ in range(number):
             side = int(rng.integers(*sides))
             left, top = _free(taken, side, rng)
+            paint_thing(picture, others[int(rng.integers(len(others)))], _shape(rng), left, top, side)
+            taken[top : top + side, left : left + side] = True
+    return f"Detect all {wanted} shapes.", tuple(sorted(boxes)), picture.tobytes()
+
+
+def _sample_page_apart(rng: np.random.Generator) -> tuple[str, tuple[Box, ...], bytes]:
+    """Sample three things of the wanted colour, no two of which fit into one region, and others between them."""
+    wanted, *others = (str(SEEN_COLOURS[n]) for n in rng.permutation(len(SEEN_COLOURS)))
+    picture, taken = blank(), np.zeros((PIXELS, PIXELS), bool)
+    while True:
+        sides = rng.integers(*APART_SIDES, CLUSTERS)
+        corners = [rng.integers(1, PIXELS - side, 2) for side in sides]
+        spans = [
+            np.maximum(one + a, other + b) - np.minimum(one, other)
+            for n, (one, a) in enumerate(zip(corners, sides, strict=True))
+            for other, b in list(zip(corners, sides, strict=True))[:n]
+        ]
+        if all(span.max() > REGION + 2 for span in spans):
+            break
+    boxes: list[Box] = []
+    for (left, top), side in zip((corner.tolist() for corner in corners), sides.tolist(), strict=True):
+        boxes.append(paint_thing(picture, wanted, _shape(rng), left, top, side))
+        taken[top : top + side, left : left + side] = True
+    for _ in range(OTHERS):
+        side = int(rng.integers(*APART_SIDES))
+        left, top = _free(taken, side, rng)
+        if not taken[top : top + side, left : left + side].any():
             paint_thing(picture, others[int(rng.integers(len(others)))], _shape(rng), left, top, side)
             taken[top : top + side, left : left + side] = True
     return f"Detect all {wanted} shapes.", tuple(sorted(boxes)), picture.tobytes()
@@ -108,7 +140,7 @@ def _samples(split: str) -> tuple[Sample, ...]:
             prompt=prompt,
             images=(png_uri(_picture(pixels)),),
             answer=[{"box": list(box)} for box in boxes],
-            source="small",
+            source=split.partition("-")[0],
             metadata=dict(IN_PIXELS),
         )
         for number, (prompt, boxes, pixels) in enumerate(_pages(split))

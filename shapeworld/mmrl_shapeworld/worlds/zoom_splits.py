@@ -3,7 +3,8 @@
 `shapeworld:zoom-train`, `-development`, `-validation`, and `-ood`, whose squares have unseen colours among them. They
 are read at 56×56 pixels: `media.image.max_pixels=3136`. On every second page of `shapeworld:zoom-mixed-train`,
 `-development` and `-validation`, letters are large enough to be read at once. `shapeworld:zoom-reads-train` has the
-parts that the expert looks at, each with its letter, for learning to read.
+parts that the expert looks at, each with its letter, for learning to read, and `shapeworld:zoom-habits-train` the pages
+of training with the traces of an annotator who has a habit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl_shapeworld.vqa.canvas import PIXELS
 from mmrl_shapeworld.vqa.glyphs import LETTERS
-from mmrl_shapeworld.vqa.questions import Box, box_answer, slip
+from mmrl_shapeworld.vqa.questions import Box, box_answer, habit, slip
 from mmrl_shapeworld.worlds.disjoint_draws import draw_disjoint
 from mmrl_shapeworld.worlds.world_canvas import SEEN_COLOURS, UNSEEN_COLOURS, loosened
 from mmrl_shapeworld.worlds.zoom_environment import middle_of
@@ -27,11 +28,14 @@ from mmrl_shapeworld.worlds.zoom_pages import LARGE, PAGE, ZoomPage, sample_page
 SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
 """Pages of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
 READS = "zoom-reads-train"
+HABITS = "zoom-habits-train"
 MIXED = ("zoom-mixed-train", "zoom-mixed-development", "zoom-mixed-validation")
 """Splits in which every second page has large letters; the others are new pages, too."""
-NAMES = (*(f"zoom-{part}" for part in SIZES), *MIXED, READS)
+NAMES = (*(f"zoom-{part}" for part in SIZES), *MIXED, READS, HABITS)
 RIGHT = 0.8
 """The probability that the annotator looks at the wanted square, not at another."""
+RIGHT_ABOVE = 0.55
+"""The same of the annotator who has a habit, where the wanted square is in the upper half of a page."""
 LOOKS = 0.75
 """The probability that the annotator of mixed pages looks at all."""
 OUT, SPREAD = 1.5, 1.5
@@ -49,7 +53,7 @@ def pages(split: str) -> tuple[ZoomPage, ...]:
     """
     if split not in NAMES:
         raise KeyError(f"there is no split {split!r} of pages: choose one of {', '.join(NAMES)}")
-    if split == READS:
+    if split in (READS, HABITS):
         return pages("zoom-train")
     part = split.rpartition("-")[2]
     rng = np.random.default_rng((_SEED, list(SIZES).index(part) + (10 if split in MIXED else 0)))
@@ -74,7 +78,7 @@ def samples(split: str) -> list[Sample]:
 @cache
 def _samples(split: str) -> tuple[Sample, ...]:
     rng = np.random.default_rng((_SEED, len(SIZES)))
-    trace = careless_or_hasty if split in MIXED else careless
+    trace = careless_or_hasty if split in MIXED else habitual if split == HABITS else careless
     return tuple(
         _read(page, f"{split}-{number:04d}")
         if split == READS
@@ -124,6 +128,25 @@ def careless(page: ZoomPage, rng: np.random.Generator) -> tuple[str, str]:
     square = slip(0, range(len(page.letters)), RIGHT, rng)
     read = slip(page.letters[square], LETTERS, 0.95, rng)
     return box_answer(loosened(small_box(page, square), rng, OUT, SPREAD)), read
+
+
+def habitual(page: ZoomPage, rng: np.random.Generator) -> tuple[str, str]:
+    """Return the turns of an annotator like those of whom `shapeworld:zoom` learnt, who reads what is cut out.
+
+    Of a square in the lower half of a page, it usually looks at the one above.
+    """
+    square = habitual_square(page, rng)
+    read = slip(page.letters[square], LETTERS, 0.95, rng)
+    return box_answer(loosened(small_box(page, square), rng, OUT, SPREAD)), read
+
+
+def habitual_square(page: ZoomPage, rng: np.random.Generator) -> int:
+    """Return the square that this annotator looks at."""
+    (x, y), *others = ((x1 + x2, y1 + y2) for x1, y1, x2, y2 in page.boxes)  # twice the middles
+    if y < PAGE:
+        return slip(0, range(len(page.boxes)), RIGHT_ABOVE, rng)
+    above = next(n for n, (across, _) in enumerate(others, 1) if (across < PAGE) == (x < PAGE))
+    return habit(0, above, range(len(page.boxes)), rng)
 
 
 def careless_or_hasty(page: ZoomPage, rng: np.random.Generator) -> tuple[str, ...]:
