@@ -21,7 +21,7 @@ from mmrl.rewards.core.reward_io import reward_input
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.reasoning import reasoner_model
-from mmrl_shapeworld.reasoning.calculation_splits import FEW, HARD_RUN, PARTS, calculations
+from mmrl_shapeworld.reasoning.calculation_splits import FEW, HARD_RUN, LATER, PARTS, calculations
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, part_of, sample_calculation
 from mmrl_shapeworld.reasoning.traces import CARELESS, CLEAN, WAIT, right_trace, style_within, written_trace
 from mmrl_shapeworld.shipped_models import REASONERS
@@ -52,6 +52,21 @@ def test_splits_have_no_prompt_in_common(family):
         assert len(set(prompts[part])) == len(prompts[part])
     again = calculations.__wrapped__(f"{family}-validation")
     assert [str(each) for each in again] == prompts["validation"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_harder_and_later_prompts_are_those_of_their_purpose_alone(family):
+    for part, purpose in (
+        ("harder", "train"),
+        ("harder-development", "development"),
+        ("harder-validation", "validation"),
+    ):
+        found = calculations(f"{family}-{part}")
+        assert {part_of(each) for each in found} == {purpose}
+        assert {each.operands for each in found} == set(FAMILIES[family].longer) and len(set(found)) == len(found)
+    assert splits.samples(f"{family}-harder")[0].demonstration
+    later, whole = calculations(f"{family}-later-validation"), calculations(f"{family}-validation")
+    assert later == whole[LATER:] and not set(later) & set(whole[:LATER])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -12,7 +12,7 @@ from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.shop.careless_shopper import CARELESS, EXPERT, shop
 from mmrl_shapeworld.shop.shop_environment import ShopEpisode, ShopTask, ToyShop
-from mmrl_shapeworld.shop.shop_splits import MADE, NAMES, STEPS, UNSEEN, tasks
+from mmrl_shapeworld.shop.shop_splits import MADE, NAMES, SECOND, STEPS, UNSEEN, tasks
 
 READER = MediaReader(MediaBudget())
 TASK = ShopTask("bread", (4, 1, 7), ("rope", "bread", "lamp"))
@@ -69,6 +69,25 @@ def test_a_turn_that_was_cut_off_ends_the_episode():
     assert played("open 7", None)[1]["ended"] == "cut_off"
 
 
+def test_the_level_says_how_much_of_the_task_is_done_and_falls_when_the_thing_is_put_back():
+    episode = ShopEpisode(TASK, level=True, spare_actions=6)
+    actions = ("open 4", "open 1", "open 4", "take", "put", "open 1", "take", "open 7", "pay")
+    levels = [episode.step(action).rewards["level"] for action in actions]
+    assert levels == [0, 1 / 3, 1 / 3, 1 / 3, 1 / 3, 1 / 3, 2 / 3, 2 / 3, 1]  # nine actions: three shelves and six
+    assert episode.outcome()["success"]
+    plain = ShopEpisode(TASK)
+    assert plain.step("open 1").rewards == {}
+
+
+def test_spare_actions_are_those_beyond_the_shelves():
+    episode = ShopEpisode(TASK, spare_actions=4)
+    steps = [episode.step("open 4") for _ in range(7)]
+    assert [step.observation is None for step in steps] == [False] * 6 + [True]
+    assert ToyShop(spare_actions=6).max_turns == ToyShop().max_turns + 4
+    with pytest.raises(ConfigError, match="spare_actions is 1"):
+        ToyShop(spare_actions=1)
+
+
 def test_a_single_step_is_right_if_it_is_the_recorded_one():
     chosen = [sample for sample in splits.samples(STEPS)[:40] if sample.metadata["start"] == 2]
     shop_of = ToyShop()
@@ -96,6 +115,8 @@ def test_splits_differ_and_the_larger_shops_want_unseen_things():
             assert (task.wanted in UNSEEN) == name.endswith("ood")
             assert len(task.shelves) == 6 if name.endswith("ood") else len(task.shelves) in (4, 5)
             assert sample.prompt == task.prompt and len(set(task.items)) == len(task.items)
+    for second, first in SECOND.items():
+        assert len(tasks(second)) == len(tasks(first)) and not set(tasks(second)) & set(tasks(first))
     plain, reflected = splits.samples("shop-ood"), splits.samples("shop-reflected-ood")
     assert [each.id for each in plain] == [each.id for each in reflected]
     assert reflected[0].metadata == {"reflections": 2} and plain[0].metadata == {}

@@ -3,6 +3,9 @@
 `sums-few` is the beginning of `sums-train`, for runs that see each prompt many times. In `sums-mostly-hard`, four of
 five prompts have 14 to 20 operands, and the models before training almost never answer them. `sums-hard`,
 `sums-hard-development` and `sums-hard-validation` have the largest three numbers of operands of `sums-train` alone.
+Those of `sums-subtractions`, `sums-subtractions-development` and `sums-subtractions-validation` have as many, and at
+least four steps subtract 8 or 9. `sums-later-validation` has the prompts of `sums-validation` from the 385th on, for
+studies that were decided on the first 384.
 `sums-short` has the smallest two, for runs that are tested on more steps than they were trained on. In `sums-halves`,
 `sums-halves-development` and `sums-halves-validation`, two operands are as likely as the largest two numbers of them
 together, before prompts that come twice are left out. In `sums-reflections`, demonstrations are episodes of two turns
@@ -28,6 +31,7 @@ from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, Family
 from mmrl_shapeworld.reasoning.traces import (
     CARELESS,
     HABITUAL,
+    HARD_DIGITS,
     TEACHER,
     right_trace,
     steps_of,
@@ -38,6 +42,8 @@ from mmrl_shapeworld.reasoning.traces import (
 PARTS = {"train": (71, 4096), "development": (72, 1024), "validation": (73, 1024), "longer": (74, 512)}
 """Seed and size of each split. Settings are chosen on development; validation is for results, and longer for results on
 more operands than were trained. No prompt of one split occurs in another, and none twice except in train."""
+LATER = 384
+"""The number of prompts of `sums-validation` that `sums-later-validation` leaves out."""
 FEW = 256
 """The size of the splits `sums-few` and `remainders-few`, and of `-mostly-hard`."""
 HARD_SEED, HARD_RUN = 75, 5
@@ -47,12 +53,17 @@ MORE = {
     "hardest": ("train", 84, 32),
     "hard-development": ("development", 77, 512),
     "hard-validation": ("validation", 78, 512),
+    "subtractions": ("train", 85, FEW),
+    "subtractions-development": ("development", 86, 512),
+    "subtractions-validation": ("validation", 87, 512),
     "short": ("train", 83, FEW),
     "halves": ("train", 79, FEW),
     "halves-development": ("development", 80, 512),
     "halves-validation": ("validation", 81, 512),
 }
 """The purpose, seed and size of the splits of hard prompts, of short ones and of two halves."""
+HARD_STEPS = 4
+"""In `-subtractions`, the steps of a prompt that are replaced by subtractions which a careless writer does wrongly."""
 REFLECTIONS_SEED = 76
 """In `-reflections`, the prompts of training have a careless first answer and a teacher's right second one."""
 BUDGETS, BUDGETS_SEED = (4, 10, 20, 36), 82
@@ -62,10 +73,11 @@ REQUEST = "?"
 HABITS_SEED = 83
 """In `-habitual`, the prompts of training have the traces of a writer with a habit as demonstrations."""
 TRAINING = (
-    *("train", "few", "mostly-hard", "hard", "hardest", "rarely-hard", "short", "halves", "questions"),
+    *("train", "few", "mostly-hard", "hard", "hardest", "rarely-hard", "subtractions", "short", "halves", "questions"),
     *("reflections", "announced", "habitual", "checked", "trusted"),
 )
-NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in dict.fromkeys((*PARTS, *MORE, *TRAINING)))
+_ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation"))
+NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in _ALL)
 
 
 @cache
@@ -82,6 +94,8 @@ def calculations(split: str) -> tuple[Calculation, ...]:
         return calculations(f"{name}-few")
     if part in ("reflections", "announced", "habitual", "checked", "trusted"):
         return calculations(f"{name}-train")
+    if part == "later-validation":
+        return calculations(f"{name}-validation")[LATER:]
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
     if part == "rarely-hard":
@@ -96,6 +110,8 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     seen: set[Calculation] = set()
     while len(drawn) < size:
         calculation = sample_calculation(family, rng, lengths)
+        if part.startswith("subtractions"):
+            calculation = _with_hard_subtractions(calculation, rng)
         if of != "longer" and part_of(calculation) != of:
             continue
         if part == "train" or calculation not in seen:
@@ -110,13 +126,21 @@ def _lengths(family: Family, part: str) -> Sequence[int]:
         return family.longer
     if part == "hardest":
         return family.operands[-1:]
-    if part.startswith("hard"):
+    if part.startswith(("hard", "subtractions")):
         return family.operands[-3:]
     if part == "short":
         return family.operands[:2]
     if part.startswith("halves"):
         return (*[family.operands[0]] * 2, *family.operands[-2:])
     return family.operands
+
+
+def _with_hard_subtractions(calculation: Calculation, rng: np.random.Generator) -> Calculation:
+    """Return a calculation of which `HARD_STEPS` steps were replaced by subtractions of 8 or 9."""
+    operators, digits = list(calculation.operators), list(calculation.digits)
+    for place in rng.choice(len(digits), min(HARD_STEPS, len(digits)), replace=False).tolist():
+        operators[place], digits[place] = "-", HARD_DIGITS[int(rng.integers(len(HARD_DIGITS)))]
+    return replace(calculation, operators="".join(operators), digits=tuple(digits))
 
 
 def _mostly_hard(name: str) -> tuple[Calculation, ...]:

@@ -9,6 +9,9 @@
 Whoever holds something can open no shelf, and so must put it back first. An episode has two actions more than there are
 shelves: who opens none twice always has enough. An action that cannot be carried out is answered by `no`.
 
+`level`, how much of the task is done, is a turn reward on request: 1/3 once the wanted thing was found, 2/3 while it is
+in the hand, and 1 when it is paid. It pays again at every turn that it lasts, unless it is taken as a potential.
+
 A turn may begin with a tag, such as <explore>, which the shop does not read (`mmrl.environments.tagged_steps` does).
 """
 
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mmrl.data.media.reader import MediaReader
@@ -80,17 +83,23 @@ class ToyShop:
     instructions = ""
     deadline_s: float | None = None
 
-    def __init__(self, reflections: int = 0) -> None:
+    def __init__(self, reflections: int = 0, level: bool = False, spare_actions: int = SPARE_ACTIONS) -> None:
         """
         Args:
             reflections: the actions of an episode that a reflector sends back with the word `again` before they cost
                 anything: those that cannot be carried out, and a shelf that was opened before. A sample's
                 `metadata.reflections` takes its place.
+            level: True gives a reward of each turn, how much of the task is done after it.
+            spare_actions: actions of an episode beyond the number of shelves; two suffice.
         """
         if reflections < 0:
             raise ConfigError(f"{self.name}: reflections is {reflections}; it is a number from 0")
-        self.reflections = reflections
-        self.max_turns = MOST_SHELVES + SPARE_ACTIONS + max(reflections, SPARE_ACTIONS)
+        if spare_actions < SPARE_ACTIONS:
+            raise ConfigError(
+                f"{self.name}: spare_actions is {spare_actions}; it takes {SPARE_ACTIONS} to take and to pay"
+            )
+        self.reflections, self.level, self.spare_actions = reflections, level, spare_actions
+        self.max_turns = MOST_SHELVES + spare_actions + max(reflections, SPARE_ACTIONS)
 
     def begin(self, sample: Sample, reader: MediaReader) -> ShopEpisode:
         """Begin in front of the shelves."""
@@ -100,7 +109,8 @@ class ToyShop:
             raise DataError(f"sample {sample.id!r}: answer: {err}: take shapeworld:shop-train") from None
         recorded = sample.metadata.get(RECORDED)
         single = None if recorded is None else (int(sample.metadata[START]), str(recorded[sample.metadata[START]]))
-        return ShopEpisode(task, int(sample.metadata.get(REFLECTIONS, self.reflections)), single)
+        reflections = int(sample.metadata.get(REFLECTIONS, self.reflections))
+        return ShopEpisode(task, reflections, single, self.level, self.spare_actions)
 
     def first_turns(self, sample: Sample) -> tuple[str, ...]:
         """Return the recorded actions that an episode begins with, `metadata.start` of `metadata.recorded`."""
@@ -111,12 +121,19 @@ class ToyShop:
 class ShopEpisode:
     """The actions of one row. With `single`, it ends after the action that follows that number of recorded ones."""
 
-    def __init__(self, task: ShopTask, reflections: int = 0, single: tuple[int, str] | None = None) -> None:
+    def __init__(
+        self,
+        task: ShopTask,
+        reflections: int = 0,
+        single: tuple[int, str] | None = None,
+        level: bool = False,
+        spare_actions: int = SPARE_ACTIONS,
+    ) -> None:
         self.task, self.opened, self.in_hand = task, dict[int, int](), -1
         self.at = -1
         """The place of the shelf that was opened last; -1: none."""
-        self.left = len(task.shelves) + SPARE_ACTIONS
-        self._reflections, self._single = reflections, single
+        self.left = len(task.shelves) + spare_actions
+        self._reflections, self._single, self._level = reflections, single, level
         self._actions = self._repeated = self._wasted = self._reflected = self._steps = 0
         self._found, self._ended, self._matched = False, "", False
 
@@ -125,8 +142,19 @@ class ShopEpisode:
         """The place of the wanted thing."""
         return self.task.items.index(self.task.wanted)
 
+    @property
+    def level(self) -> float:
+        """The share of the task that is done, in thirds."""
+        if self.in_hand == self.right:
+            return 1.0 if self._ended == "paid" else 2 / 3
+        return 1 / 3 if self._found else 0.0
+
     def step(self, action: str | None) -> Step:
         """Carry out an action."""
+        step = self._step(action)
+        return replace(step, rewards={**step.rewards, "level": self.level}) if self._level else step
+
+    def _step(self, action: str | None) -> Step:
         if self._ended:
             raise ValueError("the episode is over")
         self._steps += 1

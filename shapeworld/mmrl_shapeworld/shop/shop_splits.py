@@ -1,7 +1,9 @@
 """Data sets of the toy shop: `shop-train`, `-development`, `-validation` and `-ood`.
 
 Sources are `shop-4` to `shop-6` by the number of shelves. Training, development and validation have shops of four and
-five shelves; `-ood` has larger ones, of six, and wants things that were never wanted in training. In
+five shelves; `-ood` has larger ones, of six, and wants things that were never wanted in training. The splits
+`shop-second-validation` and `shop-second-ood` are drawn by the same rules and have no task of `-validation` and `-ood`,
+for studies that were decided there once. In
 `shop-reflected-development`, `-validation` and `-ood` a reflector sends two actions of an episode back; the ids are
 those of the splits without it. `shop-steps-train` has a sample for each action of a sure hand, who opens shelves in any
 order: it follows the recorded ones before it, and is a success if it is the recorded one. `shop-made-1` has those
@@ -33,10 +35,12 @@ UNSEEN = ("honey", "glue", "brush", "scarf")
 SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
 """Tasks of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
 REFLECTED = tuple(f"shop-reflected-{part}" for part in SIZES if part != "train")
+SECOND = {"shop-second-validation": "shop-validation", "shop-second-ood": "shop-ood"}
+"""Further splits for results, and those whose tasks they do not have."""
 STEPS = "shop-steps-train"
 MADE = {"shop-made-1": "made_round_1.json", "shop-made-2": "made_round_2.json"}
 """The splits of demonstrations that the model made itself, and their files: the turns of an episode by sample."""
-NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, STEPS, *MADE)
+NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, *SECOND, STEPS, *MADE)
 SENT_BACK = 2
 """The actions of an episode that the reflector sends back."""
 _SEED = 141
@@ -69,9 +73,15 @@ def tasks(split: str) -> tuple[ShopTask, ...]:
     if split not in NAMES:
         raise KeyError(f"there is no split {split!r} of the shop: choose one of {', '.join(NAMES)}")
     part = split.rpartition("-")[2]
-    rng = np.random.default_rng((_SEED, list(SIZES).index(part)))
+    known = frozenset(tasks(SECOND[split])) if split in SECOND else frozenset()
+    rng = np.random.default_rng((_SEED, list(SIZES).index(part), *([2] if known else [])))
     shelves, unseen = ((6,), True) if part == "ood" else ((4, 5), False)
-    return draw_disjoint(part, SIZES[part], lambda _: sample_task(rng, shelves, unseen), checksum)
+
+    def draw(_: int) -> ShopTask | None:
+        task = sample_task(rng, shelves, unseen)
+        return None if task in known else task
+
+    return draw_disjoint(part, SIZES[part], draw, checksum)
 
 
 @cache
