@@ -12,7 +12,19 @@ from mmrl.rewards.core.reward_io import reward_input
 from mmrl_shapeworld.splits import samples
 from mmrl_shapeworld.worlds.judge_splits import NAMES, SIZES, careless_turns, picture_pairs
 from mmrl_shapeworld.worlds.judge_traces import CARELESS, SURE, Judge, fitting, trace
-from mmrl_shapeworld.worlds.picture_pairs import DIMENSIONS, MOST, SIDES, VALUES, changed, painted, sample_pair
+from mmrl_shapeworld.worlds.picture_pairs import (
+    DIMENSIONS,
+    MOST,
+    SIDES,
+    SPECK,
+    SPECKS,
+    VALUES,
+    changed,
+    painted,
+    sample_pair,
+    sample_weighed_pair,
+    specked,
+)
 
 
 def wrong_in(values, caption):
@@ -38,6 +50,22 @@ def test_a_stressed_caption_names_the_dimension_that_decides_where_both_are_wron
         better, worse = wrong_in(pair.better, pair.caption), wrong_in(pair.worse, pair.caption)
         assert worse == {dimension} and len(better) == 1 and better != worse
         assert pair.prompt == f"{' '.join(pair.caption)}, {dimension} most"
+
+
+def test_weighed_pairs_are_wrong_once_and_twice_in_three_dimensions():
+    rng = np.random.default_rng(8)
+    for dimension in DIMENSIONS * 20:
+        pair = sample_weighed_pair(rng, dimension)
+        better, worse = wrong_in(pair.better, pair.caption), wrong_in(pair.worse, pair.caption)
+        assert len(better) == 1 and len(worse) == 2 and not better & worse and dimension in worse
+        assert trace(SURE, pair.caption, (pair.better, pair.worse), rng).endswith("A")
+
+
+def test_specks_are_a_copy_always_the_same_for_a_seed():
+    plain, _ = painted(("2", "small", "red", "circle", "left"), 0)
+    before, seen = plain.copy(), specked(plain, 3)
+    assert (plain == before).all() and (specked(plain, 3) == seen).all() and (specked(plain, 4) != seen).any()
+    assert 0 < (seen != plain).sum() <= SPECKS * SPECK**2
 
 
 def test_numbers_are_wrong_by_one():
@@ -118,6 +146,21 @@ def test_turns_pick_two_dimensions_and_recheck_them():
         assert len(picked) == 2 and [each for each in DIMENSIONS if f"{each} " in second] == picked
         found += pair.dimension in picked
     assert 0.75 < found / len(pairs) < 0.9  # 0.7, and two in five of the others by chance
+
+
+def test_subtle_pairs_have_stressed_captions_and_specks_and_their_judges_pick_what_is_stressed():
+    plain = samples("judge-specked-train")
+    assert [each.prompt for each in plain] == [each.prompt for each in samples("judge-train")]
+    assert all(a.images != b.images for a, b in zip(plain, samples("judge-train"), strict=True))
+    one, two = samples("judge-subtle-train"), samples("judge-subtle-turns-train")
+    right = Counter()
+    for first, second in zip(one, two, strict=True):
+        assert (first.prompt, first.images) == (second.prompt, second.images)
+        dimension, turns = first.metadata["dimension"], second.demonstration["turns"]
+        assert first.prompt.endswith(f", {dimension} most") and f"{dimension} " in turns[0]
+        right["one"] += first.demonstration.endswith(first.answer)
+        right["two"] += turns[1].endswith(second.answer)
+    assert 0.85 < right["one"] / len(one) < 0.9 and 0.85 < right["two"] / len(two) < 0.91  # equally careless
 
 
 def test_every_split_loads_and_sources_are_named():

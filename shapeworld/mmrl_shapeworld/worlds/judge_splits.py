@@ -5,6 +5,12 @@ caption, the images are both pictures, the answer is A or B. Sources name the di
 wrong (`judge-number`). `shapeworld:judge-pairs-train` and so on are the same pairs as `chosen` and `rejected`. The
 demonstrations of `judge-turns-train` are episodes of two turns, for the environment `rechecks`.
 
+`judge-specked-train`, `-development` and `-validation` are the same pairs with specks in both pictures, which no judge
+has seen before: small squares in the colours of things, which do not count.
+
+Of the pairs of `judge-weighed-train` and so on both pictures are wrong, the better one in one dimension, and the worse
+one in two others, so that what speaks for each has to be weighed.
+
 Every second pair of `judge-stressed-train`, `-development` and `-validation` has a stressed caption (sources
 `judge-stressed` and `judge-plain`). Demonstrations choose their criteria by the caption; in `judge-rubric-train`, which
 has the same pairs, they go through all dimensions and count each alike.
@@ -15,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -23,7 +30,14 @@ from mmrl.data.sample import Sample
 from mmrl_shapeworld.vqa.canvas import png_uri
 from mmrl_shapeworld.worlds.disjoint_draws import draw_disjoint
 from mmrl_shapeworld.worlds.judge_traces import CARELESS, trace, weighed
-from mmrl_shapeworld.worlds.picture_pairs import DIMENSIONS, PicturePair, Values, sample_pair
+from mmrl_shapeworld.worlds.picture_pairs import (
+    DIMENSIONS,
+    PicturePair,
+    Values,
+    sample_pair,
+    sample_weighed_pair,
+    specked,
+)
 
 SIZES = {"train": 1000, "development": 128, "validation": 256}
 """Pairs of each split, each of which is two samples. Settings are chosen on `development`; `validation` is for
@@ -31,8 +45,10 @@ results."""
 QUESTION = "{prompt}"
 """The question of these judges is the caption alone."""
 NAMES = (
-    *(f"judge{kind}-{part}" for kind in ("", "-pairs", "-stressed") for part in SIZES),
+    *(f"judge{kind}-{part}" for kind in ("", "-pairs", "-specked", "-weighed", "-stressed") for part in SIZES),
+    *(f"judge-subtle-{part}" for part in SIZES),
     "judge-turns-train",
+    "judge-subtle-turns-train",
     "judge-rubric-train",
 )
 PICKS = 2
@@ -40,21 +56,35 @@ PICKS = 2
 FOUND = 0.7
 """The probability that the one that decides is among them, if it is not there by chance."""
 _SEED = 137
+Kind = Literal["plain", "stressed", "weighed", "all_stressed"]
+"""The ways in which pairs are drawn."""
+_KINDS: dict[str, Kind] = {
+    "judge-stressed": "stressed",
+    "judge-rubric": "stressed",
+    "judge-weighed": "weighed",
+    "judge-subtle": "all_stressed",
+    "judge-subtle-turns": "all_stressed",
+}
+_SPECKED = ("judge-specked", "judge-subtle", "judge-subtle-turns")
 
 Demonstrator = Callable[[PicturePair, tuple[Values, Values], np.random.Generator], object]
 """From a pair and what its pictures show, in the order in which they stand, to a demonstration."""
 
 
 @cache
-def picture_pairs(part: str, stressed: bool = False) -> tuple[PicturePair, ...]:
+def picture_pairs(part: str, kind: Kind = "plain") -> tuple[PicturePair, ...]:
     """Return the pairs of a split, always the same; their dimensions take turns.
 
-    With `stressed`, every second caption is stressed.
+    Of `stressed` ones every second caption is stressed, of `all_stressed` ones each; `weighed` ones are all of
+    `sample_weighed_pair`.
     """
-    rng = np.random.default_rng((_SEED, list(SIZES).index(part), int(stressed)))
+    rng = np.random.default_rng((_SEED, list(SIZES).index(part), get_args(Kind).index(kind)))
 
     def draw(number: int) -> PicturePair:
-        return sample_pair(rng, DIMENSIONS[number // 2 % len(DIMENSIONS)], stressed and number % 2 == 1)
+        dimension = DIMENSIONS[number // 2 % len(DIMENSIONS)]
+        if kind == "weighed":
+            return sample_weighed_pair(rng, dimension)
+        return sample_pair(rng, dimension, kind == "all_stressed" or (kind == "stressed" and number % 2 == 1))
 
     return draw_disjoint(part, SIZES[part], draw)
 
@@ -73,12 +103,17 @@ def samples(split: str) -> list[Sample]:
 @cache
 def _samples(split: str) -> tuple[Sample, ...]:
     kind, _, part = split.rpartition("-")
-    pairs = picture_pairs(part, kind in ("judge-stressed", "judge-rubric"))
+    pairs = picture_pairs(part, _KINDS.get(kind, "plain"))
     if kind == "judge-pairs":
         return tuple(pair_sample(pair, f"{split}-{number:04d}") for number, pair in enumerate(pairs))
-    demonstrators = {"judge-turns": careless_turns, "judge-stressed": careless_by_caption}
+    demonstrators: dict[str, Demonstrator] = {
+        "judge-turns": careless_turns,
+        "judge-subtle-turns": careless_turns,
+        "judge-stressed": careless_by_caption,
+        "judge-rubric": careless_by_rubric,
+    }
     demonstrator = demonstrators.get(kind, careless) if part == "train" else None
-    found = in_both_orders(split, pairs, demonstrator)
+    found = in_both_orders(split, pairs, demonstrator, kind in _SPECKED)
     if kind in ("judge-stressed", "judge-rubric"):
         stressed = {f"{split}-{number:04d}": pair.stressed for number, pair in enumerate(pairs)}
         sources = {True: "judge-stressed", False: "judge-plain"}
@@ -86,21 +121,25 @@ def _samples(split: str) -> tuple[Sample, ...]:
     return tuple(found)
 
 
-def in_both_orders(split: str, pairs: tuple[PicturePair, ...], demonstrator: Demonstrator | None) -> list[Sample]:
-    """Return pairs in both orders, with demonstrations where there is a demonstrator."""
+def in_both_orders(
+    split: str, pairs: tuple[PicturePair, ...], demonstrator: Demonstrator | None, specks: bool = False
+) -> list[Sample]:
+    """Return pairs in both orders, with demonstrations where there is a demonstrator, and specks if wanted."""
     rng = np.random.default_rng((_SEED, len(SIZES)))
     found = []
     for number, pair in enumerate(pairs):
-        for sample in both_orders(pair_sample(pair, f"{split}-{number:04d}"), QUESTION, task=None):
+        for sample in both_orders(pair_sample(pair, f"{split}-{number:04d}", specks), QUESTION, task=None):
             pictures = (pair.better, pair.worse) if sample.answer == FIRST else (pair.worse, pair.better)
             shows = demonstrator(pair, pictures, rng) if demonstrator is not None else None
             found.append(replace(sample, demonstration=shows))
     return found
 
 
-def pair_sample(pair: PicturePair, id: str) -> Sample:
-    """Return a pair with the better picture as `chosen` and the worse one as `rejected`."""
+def pair_sample(pair: PicturePair, id: str, specks: bool = False) -> Sample:
+    """Return a pair with the better picture as `chosen` and the worse one as `rejected`, both with specks if wanted."""
     better, worse = pair.pictures()
+    if specks:
+        better, worse = specked(better, pair.seeds[0]), specked(worse, pair.seeds[1])
     return Sample(
         id=id,
         prompt=pair.prompt,
@@ -112,7 +151,15 @@ def pair_sample(pair: PicturePair, id: str) -> Sample:
 
 
 def careless(pair: PicturePair, pictures: tuple[Values, Values], rng: np.random.Generator) -> str:
-    """Return a careless judge's thoughts about all dimensions, each of which counts alike, and its verdict."""
+    """Return a careless judge's thoughts about all dimensions, each of which counts alike, and its verdict.
+
+    Of a stressed caption the dimension that it stresses decides.
+    """
+    return trace(CARELESS, pair.caption, pictures, rng, order=_order(pair))
+
+
+def careless_by_rubric(pair: PicturePair, pictures: tuple[Values, Values], rng: np.random.Generator) -> str:
+    """Return a careless judge's thoughts about all dimensions, each of which counts alike for every caption."""
     return trace(CARELESS, pair.caption, pictures, rng)
 
 
@@ -131,11 +178,19 @@ def careless_by_caption(pair: PicturePair, pictures: tuple[Values, Values], rng:
 def careless_turns(
     pair: PicturePair, pictures: tuple[Values, Values], rng: np.random.Generator
 ) -> dict[str, list[str]]:
-    """Return the turns of a careless judge who picks dimensions and reads them, and then rechecks them."""
+    """Return the turns of a careless judge who picks dimensions and reads them, and then rechecks them.
+
+    A stressed dimension is always among them.
+    """
     order = [str(each) for each in rng.permutation(DIMENSIONS)]
-    if rng.random() < FOUND:
+    if pair.stressed or rng.random() < FOUND:
         order = [pair.dimension, *(each for each in order if each != pair.dimension)]
     picked = [each for each in DIMENSIONS if each in order[:PICKS]]
     judge = replace(CARELESS, leaves_out=0.0)
     suspected = weighed(judge.readings(picked, *pictures, rng), pair.caption)
-    return {"turns": [suspected, trace(judge, pair.caption, pictures, rng, picked)]}
+    return {"turns": [suspected, trace(judge, pair.caption, pictures, rng, picked, order=_order(pair))]}
+
+
+def _order(pair: PicturePair) -> tuple[str, ...]:
+    """Return the dimensions that decide by themselves."""
+    return (pair.dimension,) if pair.stressed else ()

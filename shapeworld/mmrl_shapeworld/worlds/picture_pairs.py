@@ -24,6 +24,8 @@ SIDES: Mapping[str, int] = {"small": 6, "large": 11}
 """Pixels of the side of a thing, by size."""
 GAP = 2
 """The smallest distance of two things in pixels."""
+SPECKS, SPECK = 6, 2
+"""The number of specks in a specked picture, and their side in pixels."""
 SHARED = 0.5
 """The share of pairs, not stressed, of which both pictures are wrong in a further dimension."""
 VALUES: Mapping[str, tuple[str, ...]] = {
@@ -80,6 +82,17 @@ def painted(values: Values, seed: int) -> tuple[Picture, tuple[Region, ...]]:
     return picture, tuple(regions)
 
 
+def specked(picture: Picture, seed: int) -> Picture:  # [56, 56]
+    """Return a copy with small squares in the colours of things at any place, always the same for a seed.
+
+    No caption asks for specks, so a judge must not count them.
+    """
+    rng, found = np.random.default_rng((seed, SPECKS)), picture.copy()
+    for x, y in rng.integers(0, PIXELS - SPECK, (SPECKS, 2)).tolist():
+        found[y : y + SPECK, x : x + SPECK] = rng.integers(1, len(COLOURS) + 1)
+    return found
+
+
 def _corners(count: int, side: int, wide: int, high: int, rng: np.random.Generator) -> list[tuple[int, int]]:
     """Return corners (x, y) of squares in a field, at least `GAP` pixels apart."""
     while True:
@@ -110,6 +123,18 @@ def sample_pair(rng: np.random.Generator, dimension: str, stressed: bool = False
         worse = changed(better, dimension, rng)
     first, second = rng.integers(2**31, size=2).tolist()
     return PicturePair(caption, better, worse, dimension, stressed, (first, second))
+
+
+def sample_weighed_pair(rng: np.random.Generator, dimension: str) -> PicturePair:
+    """Return a pair whose better picture is wrong in one dimension, and the worse one in two others.
+
+    `dimension` is one of the two.
+    """
+    caption = tuple(str(rng.choice(known)) for known in VALUES.values())
+    once, twice = (str(each) for each in rng.permutation([each for each in DIMENSIONS if each != dimension])[:2])
+    better, worse = changed(caption, once, rng), changed(changed(caption, dimension, rng), twice, rng)
+    first, second = rng.integers(2**31, size=2).tolist()
+    return PicturePair(caption, better, worse, dimension, False, (first, second))
 
 
 def swapped(pair: PicturePair) -> PicturePair:
