@@ -30,8 +30,8 @@ def test_annotators_list_the_hidden_thing_after_a_look_at_it():
     for _ in range(400):
         each = hidden_things.hidden(rng)
         box = each.answer[each.metadata["hidden"]]["box"]
-        look, _, boxes = each.annotated.partition("</look></think>")
-        looked = found(look.removeprefix("<look>"), box)
+        look, _, boxes = each.annotated.partition("</box></think>")
+        looked = found(look.removeprefix("<box>"), box)
         listed[bool(looked)].append(found(boxes, box) if boxes != "[]" else 0.0)
     assert 0.33 < len(listed[True]) / 400 < 0.47
     assert np.mean(listed[True]) > 0.8 and np.mean(listed[False]) < 0.3
@@ -40,10 +40,10 @@ def test_annotators_list_the_hidden_thing_after_a_look_at_it():
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ('<look>[{"bbox_2d": [0, 0, 9, 9]}]</look></think>[{"bbox_2d": [20, 20, 30, 40]}]', 1.0),
+        ('<box>[{"bbox_2d": [0, 0, 9, 9]}]</box></think>[{"bbox_2d": [20, 20, 30, 40]}]', 1.0),
         ('[{"bbox_2d": [0, 0, 9, 9]}, {"bbox_2d": [20, 20, 30, 31]}]', 1.0),  # 11 of 20 rows
         ('[{"bbox_2d": [20, 20, 30, 29]}]', 0.0),  # 9 of 20 rows
-        ('<look>[{"bbox_2d": [20, 20, 30, 40]}]</look></think>[{"bbox_2d": [0, 0, 9, 9]}]', 0.0),  # a look is no answer
+        ('<box>[{"bbox_2d": [20, 20, 30, 40]}]</box></think>[{"bbox_2d": [0, 0, 9, 9]}]', 0.0),  # a look is no answer
     ],
 )
 def test_found_is_an_answered_box_that_shares_half_of_the_area(text, wanted):

@@ -1,7 +1,7 @@
-"""Things of one colour of which another thing hides a part of one: where careless answers differ, it pays to look.
+"""Two things of one colour of which a third hides a part of one: where careless answers differ, it pays to look.
 
-An answer names the box that it looks at, and then the boxes of all things of the wanted colour:
-`<look>[{"bbox_2d": [3, 10, 21, 19]}]</look></think>[{"bbox_2d": [3, 10, 21, 19]}, {"bbox_2d": [30, 31, 44, 45]}]`.
+An answer names the box that it looks at, and then the boxes of both things of the wanted colour:
+`<box>[{"bbox_2d": [3, 10, 21, 19]}]</box></think>[{"bbox_2d": [3, 10, 21, 19]}, {"bbox_2d": [30, 31, 44, 45]}]`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mmrl_shapeworld.vqa.questions import IN_PIXELS, Box, Question, named
 from mmrl_shapeworld.worlds.crowds import bare_boxes
 from mmrl_shapeworld.worlds.world_canvas import SEEN_COLOURS, SEEN_SHAPES, box_around, loosened, stencil
 
-SIDES = (13, 18)
+SIDES = (15, 20)
 """The smallest side of a thing in pixels, and one above the largest."""
 VISIBLE = (0.4, 0.65)
 """The least and the greatest share of the hidden thing that can be seen; of all others, all can."""
@@ -32,7 +32,7 @@ def hidden(rng: np.random.Generator) -> Question:
     """Ask for all things of one colour. Annotators mostly overlook the hidden one, unless they have looked at it."""
     while True:
         target, *rest = (str(SEEN_COLOURS[n]) for n in rng.permutation(len(SEEN_COLOURS)))
-        colours = [target] * int(rng.integers(2, 4)) + rest[:2]
+        colours = [target, target, rest[0]]
         shapes = [str(SEEN_SHAPES[n]) for n in rng.integers(len(SEEN_SHAPES), size=len(colours))]
         sides = rng.integers(*SIDES, len(colours)).tolist()
         corners = scatter(sides[:-1], rng)
@@ -68,7 +68,7 @@ def hidden(rng: np.random.Generator) -> Question:
 
 
 def _answer(looked: Box, found: list[Box]) -> str:
-    return f"<look>{bare_boxes([looked])}</look></think>{bare_boxes(found)}"
+    return f"<box>{bare_boxes([looked])}</box></think>{bare_boxes(found)}"
 
 
 class HiddenFound(Reward):
