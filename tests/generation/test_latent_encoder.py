@@ -81,9 +81,7 @@ def test_videos_become_the_latents_of_the_pipeline_that_decodes_them():
     assert error.max() < 0.03
     with pytest.raises(ValueError, match="videos of one batch have 4 to 5 frames"):
         encoder.encode([clips[0], clips[1][:4]])
-    with pytest.raises(
-        UnsupportedError, match="videos can be encoded for AnimateDiffPipeline, WanPipeline only"
-    ):
+    with pytest.raises(UnsupportedError, match="videos can be encoded for AnimateDiffPipeline, WanPipeline only"):
         encoder_of("sd3").encode(clips)
     with pytest.raises(ConfigError, match=r"encoder.layers: name at least one module"):
         GeneratorEncoder(str(GENERATORS["sd3"]), ())
