@@ -6,7 +6,8 @@
 things, the other small ones. No rater is in two of these sets.
 `factors-train`, `-development` and `-validation` are pairs of any pictures for a caption, in no order, with three
 factors of each: `match`, the checker's score; `size`, the share of the picture that its things cover; `centre`, minus
-their mean distance from the picture's centre.
+their mean distance from the picture's centre. `axes-train` and `axes-development` are the same pairs with an order on
+two axes in `metadata.axes`, `match` and `size`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ NAMES = (
     "preferences-flipped",
     *(f"raters-{part}" for part in RATERS),
     *(f"factors-{part}" for part in FACTORS),
+    "axes-train",
+    "axes-development",
 )
 _SEED = 91
 
@@ -51,6 +54,8 @@ def _samples(split: str) -> tuple[Sample, ...]:
         return tuple(_rated(part))
     if kind == "factors":
         return tuple(_with_factors(part))
+    if kind == "axes":
+        return tuple(_with_axes(each) for each in _samples(f"factors-{part}"))
     if part == "flipped":
         rng = np.random.default_rng((_SEED, len(SIZES)))
         return tuple(_flipped(each) if rng.random() < WRONG else each for each in _samples("preferences-train"))
@@ -160,6 +165,13 @@ def _with_factors(part: str) -> list[Sample]:
             )
         )
     return found
+
+
+def _with_axes(sample: Sample) -> Sample:
+    words = {1: "chosen", -1: "rejected", 0: "equal"}
+    factors = sample.metadata["factors"]
+    axes = {name: words[int(np.sign(factors[name][0] - factors[name][1]))] for name in ("match", "size")}
+    return replace(sample, id=f"axes-{sample.id}", metadata={"axes": axes})
 
 
 def _centred(scene: Scene) -> float:
