@@ -2,7 +2,7 @@
 
 Three algorithms learn from the same pairs, which the generator drew before training and the rules ordered: DPO from the
 order, reward-weighted regression from all pictures, and imitation of the better ones (SFT). Without training, a reward
-model of noisy latents with two axes, what a caption names (match) and how much of the picture it fills (size), guides
+model of noisy latents with two axes, how much of the picture is filled (size) and how far up that is (height), guides
 the generator by its gradient, with a weight for each axis (Flow-NRG, arXiv:2501.13918).
 """
 
@@ -17,9 +17,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Literal
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from mmrl.build.policies import build_policy
@@ -36,7 +34,7 @@ from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.workflows.train_reward import load_reward_recipe, train_reward
 from mmrl_shapeworld.captions import Caption
 from mmrl_shapeworld.checker import judge
-from mmrl_shapeworld.scenes import BACKGROUND
+from mmrl_shapeworld.preferences import filled_share, mean_height
 from mmrl_shapeworld.splits import samples
 
 Method = Literal["none", "sft", "rwr", "dpo"]
@@ -70,7 +68,7 @@ def aligned_pictures(
     method: Method = "none",
     weights: Mapping[str, float] | None = None,
     prompts: int = 192,
-    steps: int = 24,
+    steps: int = 40,
     pairs: int = 240,
     lr: float = 3e-5,
     beta: float = 100.0,
@@ -91,14 +89,14 @@ def aligned_pictures(
         temperature: of the weights exp(score / temperature), which have a mean of 1.
 
     Returns:
-        `match`, the checker's partial credit, `strict`, and `size`, the share of the picture that is filled, of each
-        prompt's picture.
+        Of each prompt's picture: `match`, the checker's partial credit, `strict`, its strict correctness, `size`, the
+        share that is filled, and `height`, how far up that is.
     """
     policy = loaded(method, beta)
     if method != "none":
         train(policy, method, subset(ordered_pairs(), pairs, seed), seed, steps, lr, beta, temperature)
     guides = [] if weights is None else [(_guide(tuple(sorted(weights.items()))), 1.0)]
-    found: dict[str, list[float]] = {"match": [], "strict": [], "size": []}
+    found: dict[str, list[float]] = {"match": [], "strict": [], "size": [], "height": []}
     chosen = samples(on)[:prompts]
     for start in range(0, len(chosen), BATCH):
         rows = chosen[start : start + BATCH]
@@ -111,13 +109,8 @@ def aligned_pictures(
             found["match"].append(verdict.score)
             found["strict"].append(float(verdict.strict))
             found["size"].append(filled_share(picture))
+            found["height"].append(mean_height(picture))
     return dict(found)
-
-
-def filled_share(picture: Image.Image) -> float:
-    """Return the share of the pixels that are no background."""
-    pixels = np.asarray(picture.convert("RGB"), np.float64)
-    return float((np.linalg.norm(pixels - np.array(BACKGROUND), axis=-1) > 60).mean())
 
 
 def loaded(method: Method, beta: float = 100.0) -> PipelinePolicy:

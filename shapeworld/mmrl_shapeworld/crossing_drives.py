@@ -142,7 +142,9 @@ def speeds_of(plans: Tensor) -> Tensor:
     return (plans + 1) / 2
 
 
-def imitate(flow: PlanFlow, generator: torch.Generator, roads: int = 512, updates: int = 600, batch: int = 512) -> None:
+def imitate(
+    flow: PlanFlow, generator: torch.Generator, roads: int = 1024, updates: int = 1000, batch: int = 512
+) -> None:
     """Train a flow on the plans of careless drivers, who follow each for half of its moments."""
     cars, seen, plans = Cars.at_start(draw_rhythms(roads, generator)), [], []
     while cars.time < TIME:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from mmrl.algorithms import clipped_policy_loss, grpo_advantages
 from mmrl.generation.diffusion.transitions import FlowSDE
 from mmrl_shapeworld.crossing_drives import (
+    PERIOD,
     PLAN,
     SEEN,
     SIGMAS,
@@ -36,25 +37,46 @@ from mmrl_shapeworld.crossing_drives import (
 
 Method = Literal["imitation", "direct", "rerank", "rerank_and_shift"]
 CANDIDATES = 8
+MET = 6
+"""Numbers of what a plan meets at a moment."""
 CLIP = 0.2
 SLOWER, FASTER = 0.4, 1.2
 """The factors on the speeds of a plan that collided, and of one that was too late."""
 
 
 class Discriminator(nn.Module):
-    """The score of a plan, given what is seen."""
+    """The score of a plan, given what is seen: of what it meets at each of its moments, and of how far it goes."""
 
-    def __init__(self, width: int = 128) -> None:
+    def __init__(self, width: int = 64) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            *(nn.Linear(SEEN + PLAN, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()), nn.Linear(width, 1)
+        self.moment = nn.Sequential(
+            *(nn.Linear(MET, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()), nn.Linear(width, 1)
         )
+        self.way = nn.Sequential(nn.Linear(SEEN + 2, width), nn.SiLU(), nn.Linear(width, 1))
 
     def forward(self, seen: Tensor, plans: Tensor) -> Tensor:  # [..., SEEN], [..., K, PLAN] -> [..., K]
         """Return the score of each of K plans."""
+        met = met_by(seen, plans)
         wide = seen[..., None, :].expand(*plans.shape[:-1], SEEN)
-        found: Tensor = self.layers(torch.cat([wide, plans], dim=-1))[..., 0]
+        speeds = speeds_of(plans).clamp(0, 1)
+        ways = torch.stack([speeds[..., : PLAN // 2].sum(-1), speeds.sum(-1)], dim=-1) / PLAN
+        found: Tensor = self.moment(met)[..., 0].sum(-1) + self.way(torch.cat([wide, ways], dim=-1))[..., 0]
         return found
+
+
+def met_by(seen: Tensor, plans: Tensor) -> Tensor:  # [..., SEEN], [..., K, PLAN] -> [..., K, PLAN, MET]
+    """Return what a plan meets at each moment: distance and rhythm of the two crossings that are seen."""
+    places = speeds_of(plans).clamp(0, 1).cumsum(-1)
+    turn = torch.arange(1, PLAN + 1) * (2 * torch.pi / PERIOD)
+    found = []
+    for first in (0, 3):
+        distance, sine, cosine = (seen[..., None, None, first + place] for place in range(3))
+        found += [
+            (3 * distance - places).clamp(-2, 2),
+            (sine * turn.cos() + cosine * turn.sin()).expand_as(places),
+            (cosine * turn.cos() - sine * turn.sin()).expand_as(places),
+        ]
+    return torch.stack(found, dim=-1)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from mmrl_shapeworld import aligned_pictures, preferences
-from mmrl_shapeworld.aligned_pictures import OrderedPairs, advantages_of, filled_share
+from mmrl_shapeworld.aligned_pictures import OrderedPairs, advantages_of
+from mmrl_shapeworld.preferences import filled_share, mean_height
 from mmrl_shapeworld.scenes import BACKGROUND, Scene, Thing, draw
 
 
@@ -21,8 +22,11 @@ def test_weights_of_pictures_by_hand():
     assert torch.allclose(advantages_of(scores, "rwr", 0.25 / math.log(2)), odds / odds.mean())
 
 
-def test_the_share_of_a_picture_that_is_filled():
-    assert filled_share(Image.new("RGB", (32, 32), BACKGROUND)) == 0.0
+def test_the_share_of_a_picture_that_is_filled_and_where_that_is():
+    empty = Image.new("RGB", (32, 32), BACKGROUND)
+    assert filled_share(empty) == 0.0 and mean_height(empty) == 0.5
+    high, low = (draw(Scene((Thing("red", "square", 0.5, y, 0.3),))) for y in (0.25, 0.7))
+    assert mean_height(high) == pytest.approx(0.75, abs=0.02) and mean_height(low) == pytest.approx(0.3, abs=0.02)
     half = draw(Scene((Thing("red", "square", 0.5, 0.5, 0.5),)))
     assert filled_share(half) == pytest.approx(0.25, abs=0.03)
 
@@ -46,9 +50,9 @@ def test_training_and_guidance_change_pictures(small):
     assert (pairs.scores[:, 0] - pairs.scores[:, 1] >= aligned_pictures.LEAST).all()
     run = {"seed": 3, "on": "development", "prompts": 2}
     plain = aligned_pictures.aligned_pictures(**run)
-    assert list(plain) == ["match", "strict", "size"] and len(plain["size"]) == 2
+    assert list(plain) == ["match", "strict", "size", "height"] and len(plain["size"]) == 2
     assert aligned_pictures.aligned_pictures(**run) == plain
-    for weights in ({"match": 5.0}, {"size": 5.0}):
+    for weights in ({"height": 5.0}, {"size": 5.0}):
         assert aligned_pictures.aligned_pictures(**run, weights=weights)["size"] != plain["size"]
     for method in ("sft", "rwr", "dpo"):
         trained = aligned_pictures.aligned_pictures(**run, method=method, steps=1, pairs=4, lr=1e-2)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmrl_shapeworld import reranked_plans as plans
-from mmrl_shapeworld.crossing_drives import PLAN, SEEN, PlanFlow, draw_rhythms, speeds_of
+from mmrl_shapeworld.crossing_drives import PLAN, SEEN, Cars, PlanFlow, draw_rhythms, speeds_of
 
 
 def seeded(seed=0):
@@ -28,6 +28,18 @@ def test_choices_are_recorded_with_their_log_probabilities_and_count_while_the_c
     assert greedy.mask.shape == (6, 3) and torch.equal(best, greedy.chosen)
     alone = plans.drive(flow, None, draw_rhythms(6, generator), generator, hold=4)
     assert alone.candidates.shape[2] == 1 and (alone.log_probs == 0).all()
+
+
+def test_what_a_plan_meets_is_what_is_seen_when_it_has_got_there():
+    """At full speed for two moments, then at rest: distances shrink by 2, and rhythms go on."""
+    rhythms = torch.tensor([[1.0, 6.0, 3.0]])
+    cars = Cars(rhythms, torch.tensor([0.5]), 0, torch.zeros(1, dtype=torch.bool))
+    plan = torch.tensor([[[1.0, 1.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0]]])  # speeds 1, 1, 0, ...
+    met = plans.met_by(cars.look(), plan)[0, 0]
+    later = Cars(rhythms, torch.tensor([2.5]), 5, torch.zeros(1, dtype=torch.bool)).look()[0]
+    assert met[4, 0].item() == pytest.approx(3 * later[0].item(), abs=1e-5)
+    assert met[4, [1, 2, 4, 5]].tolist() == pytest.approx(later[[1, 2, 4, 5]].tolist(), abs=1e-5)
+    assert plans.Discriminator()(cars.look(), plan).shape == (1, 1)
 
 
 def test_targets_change_speeds_along_the_road_by_what_came_of_them():
