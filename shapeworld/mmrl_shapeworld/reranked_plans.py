@@ -2,10 +2,10 @@
 
 A flow that imitates careless drivers draws candidates, and a discriminator chooses one, which is followed for some
 moments. The discriminator alone is trained by GRPO on whether the car arrives: it chooses one of eight, and no reward
-reaches the numbers of a plan. A choice is held for several moments, so that a few decisions have all the
-credit (the temporally consistent GRPO of RAD-2, arXiv:2604.15308). The generator is shifted by targets along the road
-alone: plans that ended in a collision are slowed down, those of cars that came too late are sped up, those of arrivals
-stay what they are. `direct` trains the flow itself by GRPO through its denoising steps, on as many episodes.
+reaches the numbers of a plan. A choice is held for several moments, so that a few decisions have all the credit (the
+temporally consistent GRPO of RAD-2, arXiv:2604.15308). The generator is shifted by targets along the road alone: plans
+that ended in a collision are slowed down before the crossing, those of cars that came too late are sped up, those of
+arrivals stay what they are. `direct` trains the flow itself by GRPO through its denoising steps, on as many episodes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from mmrl.algorithms import clipped_policy_loss, grpo_advantages
 from mmrl.generation.diffusion.transitions import FlowSDE
 from mmrl_shapeworld.crossing_drives import (
+    MARGIN,
     PERIOD,
     PLAN,
     SEEN,
@@ -40,8 +41,10 @@ CANDIDATES = 8
 MET = 6
 """Numbers of what a plan meets at a moment."""
 CLIP = 0.2
-SLOWER, FASTER = 0.4, 1.2
-"""The factors on the speeds of a plan that collided, and of one that was too late."""
+FASTER = 1.2
+"""The factor on the speeds of a plan that was too late."""
+ROOM = 0.05
+"""The distance before a crossing at which a plan that is slowed down ends."""
 
 
 class Discriminator(nn.Module):
@@ -131,18 +134,18 @@ def drive(
 def shifted_targets(drives: ChosenDrives) -> tuple[Tensor, Tensor]:  # [N, SEEN], [N, PLAN]
     """Return what was seen and the plans that the generator is to draw then.
 
-    The last plan of a car that collided is slowed down; all plans of a car that came too late are sped up; those of
-    one that arrived stay.
+    The last plan of a car that collided is slowed down until it ends before the next crossing, or sped up if the car
+    was on it already; all plans of a car that came too late are sped up; those of one that arrived stay.
     """
-    plans, decisions = drives.followed(), drives.mask.shape[1]
-    last = drives.mask.sum(1) - 1
-    is_last = torch.arange(decisions) == last[:, None]
-    factor = torch.ones(drives.mask.shape)
-    factor = torch.where(drives.collided[:, None], torch.tensor(SLOWER), factor)
-    factor = torch.where((~drives.collided & ~drives.arrived)[:, None], torch.tensor(FASTER), factor)
-    learnt = drives.mask & (~drives.collided[:, None] | is_last)
-    speeds = (speeds_of(plans) * factor[..., None]).clamp(0, 1)
-    return drives.seen[learnt], 2 * speeds[learnt] - 1
+    speeds = speeds_of(drives.followed()).clamp(0, 1)
+    last = torch.arange(drives.mask.shape[1]) == (drives.mask.sum(1) - 1)[:, None]
+    room = 3 * drives.seen[..., 0] - MARGIN - ROOM
+    braked = torch.where(room > 0, (room / speeds.sum(-1).clamp(min=1e-3)).clamp(max=1), FASTER)
+    late = ~drives.collided & ~drives.arrived
+    factor = torch.where(drives.collided[:, None], braked, torch.where(late[:, None], FASTER, 1.0))
+    learnt = drives.mask & (~drives.collided[:, None] | last)
+    targets = (speeds * factor[..., None]).clamp(0, 1)
+    return drives.seen[learnt], 2 * targets[learnt] - 1
 
 
 def train_discriminator(

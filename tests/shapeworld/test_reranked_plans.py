@@ -43,17 +43,20 @@ def test_what_a_plan_meets_is_what_is_seen_when_it_has_got_there():
 
 
 def test_targets_change_speeds_along_the_road_by_what_came_of_them():
-    """Three cars of three decisions: one arrives, one collides in its second plan, one is too late."""
-    candidates = torch.zeros(3, 3, 1, PLAN)  # speed 0.5
-    seen = torch.arange(3.0)[:, None, None].expand(3, 3, SEEN)
-    mask = torch.tensor([[True, True, True], [True, True, False], [True, True, True]])
-    arrived, collided = torch.tensor([True, False, False]), torch.tensor([False, True, False])
+    """Four cars of three decisions at speed 0.5: one arrives, one collides in its second plan with 2.4 to go to a
+    crossing, one collides where it stands on one, one is too late. Braking leaves 2.4 - 0.35 - 0.05 = 2 of 4."""
+    candidates = torch.zeros(4, 3, 1, PLAN)
+    seen = torch.zeros(4, 3, SEEN)
+    seen[:, :, 1] = torch.arange(4.0)[:, None]
+    seen[1, :, 0] = 2.4 / 3
+    mask = torch.tensor([[True, True, True], [True, True, False], [True, False, False], [True, True, True]])
+    arrived, collided = torch.tensor([True, False, False, False]), torch.tensor([False, True, True, False])
     drives = plans.ChosenDrives(
-        seen, candidates, torch.zeros(3, 3, dtype=torch.int64), torch.zeros(3, 3), mask, arrived, collided
+        seen, candidates, torch.zeros(4, 3, dtype=torch.int64), torch.zeros(4, 3), mask, arrived, collided
     )
     looks, targets = plans.shifted_targets(drives)
-    assert looks[:, 0].tolist() == [0, 0, 0, 1, 2, 2, 2]
-    wanted = [0.5] * 3 + [0.5 * plans.SLOWER] + [0.5 * plans.FASTER] * 3
+    assert looks[:, 1].tolist() == [0, 0, 0, 1, 2, 3, 3, 3]
+    wanted = [0.5] * 3 + [0.25] + [0.5 * plans.FASTER] * 4
     assert speeds_of(targets).mean(1).tolist() == pytest.approx(wanted)
 
 
