@@ -6,7 +6,8 @@
 things, the other small ones. No rater is in two of these sets.
 `factors-train`, `-development` and `-validation` are pairs of any pictures for a caption, in no order, with three
 factors of each: `match`, the checker's score; `size`, the share of the picture that its things cover; `centre`, minus
-their mean distance from the picture's centre.
+their mean distance from the picture's centre. `axes-train` and `axes-development` are the same pairs with an order on
+two axes in `metadata.axes`: `size`, and `height`, how far up the things are.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
+from mmrl.data.media.decode import load_image
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption, sample_scene
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.negatives import edited
-from mmrl_shapeworld.scenes import Scene, Thing, draw
+from mmrl_shapeworld.scenes import BACKGROUND, Scene, Thing, draw
 
 SIZES = {"train": 2048, "development": 512, "validation": 512, "ood": 512}
 """Pairs of each set."""
@@ -40,7 +44,11 @@ NAMES = (
     "preferences-flipped",
     *(f"raters-{part}" for part in RATERS),
     *(f"factors-{part}" for part in FACTORS),
+    "axes-train",
+    "axes-development",
 )
+SMALL = 0.01
+"""The difference on an axis below which two pictures are equal."""
 _SEED = 91
 
 
@@ -51,6 +59,8 @@ def _samples(split: str) -> tuple[Sample, ...]:
         return tuple(_rated(part))
     if kind == "factors":
         return tuple(_with_factors(part))
+    if kind == "axes":
+        return tuple(_with_axes(each) for each in _samples(f"factors-{part}"))
     if part == "flipped":
         rng = np.random.default_rng((_SEED, len(SIZES)))
         return tuple(_flipped(each) if rng.random() < WRONG else each for each in _samples("preferences-train"))
@@ -160,6 +170,33 @@ def _with_factors(part: str) -> list[Sample]:
             )
         )
     return found
+
+
+def filled_share(picture: Image.Image) -> float:
+    """Return the share of the pixels that are no background."""
+    return float(_filled(picture).mean())
+
+
+def mean_height(picture: Image.Image) -> float:
+    """Return how far up the pixels are that are no background, in [0, 1]: 1 at the top; 0.5 of an empty picture."""
+    filled = _filled(picture)
+    rows = np.nonzero(filled)[0]
+    return 1 - float(rows.mean() + 0.5) / len(filled) if len(rows) else 0.5
+
+
+def _filled(picture: Image.Image) -> NDArray[np.bool_]:
+    pixels = np.asarray(picture.convert("RGB"), np.float64)
+    found: NDArray[np.bool_] = np.linalg.norm(pixels - np.array(BACKGROUND), axis=-1) > 60
+    return found
+
+
+def _with_axes(sample: Sample) -> Sample:
+    sides = [load_image(each, sample.id) for each in (sample.chosen, sample.rejected)]
+    axes = {}
+    for name, measure in (("size", filled_share), ("height", mean_height)):
+        gap = measure(sides[0]) - measure(sides[1])
+        axes[name] = "equal" if abs(gap) < SMALL else "chosen" if gap > 0 else "rejected"
+    return replace(sample, id=f"axes-{sample.id}", metadata={"axes": axes})
 
 
 def _centred(scene: Scene) -> float:

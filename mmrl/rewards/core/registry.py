@@ -129,6 +129,7 @@ BUILT_IN = {
     "remote": "mmrl.rewards.service.remote_reward:RemoteReward",
     "learned_text": "mmrl.rewards.learned.learned_text:LearnedTextReward",
     "cotrained": "mmrl.rewards.learned.cotrained:CotrainedReward",
+    "cotrained_pictures": "mmrl.rewards.learned.cotrained_pictures:CotrainedPicturesReward",
     "hybrid": "mmrl.rewards.learned.hybrid:HybridReward",
     "demonstrated_steps": "mmrl.rewards.learned.demonstrated_steps:DemonstratedSteps",
     # judges

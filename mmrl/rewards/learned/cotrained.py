@@ -7,7 +7,6 @@ prompt, that the rule does not confirm.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, ClassVar
@@ -15,11 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.nested_state import state_of_part
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.learned.learned_text import LearnedTextReward
+from mmrl.rewards.learned.saved_heads import heads_as_text, load_heads
 
 
 class CotrainedReward(LearnedTextReward):
@@ -106,29 +105,13 @@ class CotrainedReward(LearnedTextReward):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the heads, as safetensors in base64, and the number of iterations that they learnt from."""
-        from safetensors.torch import save
-
-        tensors = {
-            f"{number}.{name}": value.detach().cpu().contiguous()
-            for number, head in enumerate(self.heads)
-            for name, value in head.state_dict().items()
-        }
-        return {"learnt": self._learnt, "heads": base64.b64encode(save(tensors)).decode()}
+        return {"learnt": self._learnt, "heads": heads_as_text(self.heads)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned; without one the heads stay those of the folder."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load as read
-
-        if not state:
-            return
-        try:
-            tensors = read(base64.b64decode(state["heads"]))
-            for number, head in enumerate(self.heads):
-                head.load_state_dict(state_of_part(tensors, f"{number}."))
-        except (KeyError, ValueError, RuntimeError, SafetensorError) as err:
-            raise RewardError(f"{self.name}: the saved heads do not fit those of the model's folder: {err}") from None
-        self._learnt = int(state["learnt"])
+        if state:
+            load_heads(self.heads, state, self.name)
+            self._learnt = int(state["learnt"])
 
 
 def confirmed_pairs(

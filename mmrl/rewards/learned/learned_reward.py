@@ -16,6 +16,8 @@ from mmrl.rewards.models.model_files import ResolvedFile
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from mmrl.rewards.learned.score_head import ScoreHead
+
 
 class LearnedReward(EmbeddingReward):
     """The mean score of an ensemble of heads, and `learned_spread`, its standard deviation over the members.
@@ -53,8 +55,8 @@ class LearnedReward(EmbeddingReward):
         settings, heads, others = read_reward_folder(folder)
         latents, inverses = others.get("latents"), others.get("inverses")
         if settings.kind != "clip":
-            raise RewardError(f"{model} is a reward model of {settings.kind}: load it with the reward "
-                              f"learned_{settings.kind}")  # fmt: skip
+            kind = "texts" if settings.kind == "text" else settings.kind
+            raise RewardError(f"{model} is a reward model of {kind}: load it with the reward learned_{settings.kind}")
         self._scores = StandardisedHeads(model, settings, heads, axis, pessimism)
         if (rater is None) != (latents is None):
             raters = settings.raters
@@ -83,11 +85,20 @@ class LearnedReward(EmbeddingReward):
         """Return [B, 2]: score and spread; [B, 3] with the bound."""
         import torch
 
-        features = self._features(self.encoder.embed_pixels(self.pixels(images).to(self.device)), items)
+        features = self.features(images, items)
         columns = [*self._scores.score_and_spread(features, self._latents)]
         if self._scores.inverses is not None:
             columns.append(self._scores.bounds(features, self._latents))
         return torch.stack(columns, dim=1)
+
+    @property
+    def heads(self) -> Sequence[ScoreHead]:
+        """The members of the ensemble."""
+        return self._scores.heads
+
+    def features(self, images: Sequence[Any], items: Sequence[RewardInput]) -> Tensor:  # [B, F]
+        """Return what the heads see of pictures and their prompts."""
+        return self._features(self.encoder.embed_pixels(self.pixels(images).to(self.device)), items)
 
     def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
         return self._scores.score_and_spread(self._features(images, items), self._latents)[0]

@@ -68,6 +68,27 @@ def score_loss(
     return error.where(rated, 0.0).sum(1) / rated.sum(1).clamp(min=1)
 
 
+def choice_loss(
+    scores: Tensor,  # [B]
+    advantages: Tensor,  # [B]
+    group_index: Tensor,  # [B] int64, from 0
+) -> Tensor:  # [G]
+    """Return minus the expected advantage of an answer that is chosen with softmax(score) among those of its group.
+
+    Its gradient is the policy gradient of the choice, without the variance of drawing it (RAD-2, arXiv:2604.15308).
+
+    >>> choice_loss(torch.tensor([0.0, math.log(3)]), torch.tensor([-1.0, 1.0]), torch.tensor([0, 0]))
+    tensor([-0.5000])
+    """
+    sizes = check_shapes("B", scores=scores)
+    check_shapes("B", check_shapes("B", sizes, advantages=advantages), group_index=group_index)
+    groups = int(group_index.max()) + 1
+    most = scores.new_full((groups,), -math.inf).scatter_reduce(0, group_index, scores.detach(), "amax")
+    odds = (scores - most[group_index]).exp()
+    total = scores.new_zeros(groups).index_add(0, group_index, odds)
+    return -scores.new_zeros(groups).index_add(0, group_index, odds * advantages) / total
+
+
 def latent_divergence(
     mean: Tensor,  # [R, L]
     log_variance: Tensor,  # [R, L]

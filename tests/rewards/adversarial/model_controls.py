@@ -123,6 +123,11 @@ def learned(place: Place) -> Reward:
     return load("learned", model=folder, device="cpu")
 
 
+def cotrained_pictures(place: Place) -> Reward:
+    folder = trained(place, "shapes-preferences", red_pairs(), "labels={}", "training.batch=16")
+    return load("cotrained_pictures", model=folder, rule="artefacts", device="cpu")
+
+
 def learned_latents(place: Place) -> Reward:
     pairs = [replace(each, rejected=as_png(EMPTY)) if n % 2 else each for n, each in enumerate(red_pairs())]
     settings = ("encoder.layers=[transformer_blocks.0]", "encoder.noise.high=0.3", "training.batch=16")
@@ -218,6 +223,9 @@ CONTROLS: dict[str, Control] = {
     ),
     "demonstrated_steps": Control(demonstrated, drawn(SCENE), [drawn(EMPTY), drawn(NOISE), drawn(STRIP)]),
     "learned": Control(learned, RED, [replace(RED, image=image) for image in (coloured(0, 901), EMPTY, STRIP)]),
+    "cotrained_pictures": Control(
+        cotrained_pictures, RED, [replace(RED, image=image) for image in (coloured(0, 901), EMPTY, STRIP)]
+    ),
     "learned_latents": Control(
         learned_latents, RED, [replace(RED, image=image) for image in (coloured(0, 901), EMPTY, STRIP)]
     ),
