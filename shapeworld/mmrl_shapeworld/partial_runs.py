@@ -67,7 +67,20 @@ def partial_scores(
         `auc`: the probability that a right picture has a higher score than a wrong one, in that state. `finished`: the
         same of finished pictures. `quality`: the checker's score of the finished picture that scores highest.
     """
-    written, judged = pictures(*TRAINING, 0), pictures(*JUDGED[on], 7)
+    return goal_scores(pictures(*TRAINING, 0), pictures(*JUDGED[on], 7), seed, weight, prune, state, pairs, hidden)
+
+
+def goal_scores(
+    written: WrittenPictures,
+    judged: WrittenPictures,
+    seed: int,
+    weight: float,
+    prune: bool,
+    state: int,
+    pairs: int,
+    hidden: int,
+) -> dict[str, Sequence[float]]:
+    """Train a head on pairs of the pictures that are `written`, and score those to be `judged`, as `partial_scores`."""
     gap = written.score[:, 0] - written.score[:, 1]
     usable = (gap.abs() >= LEAST).nonzero()[:, 0]
     chance = torch.Generator().manual_seed(seed)
