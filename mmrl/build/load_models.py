@@ -123,8 +123,8 @@ def _settings(name: str, chosen: NamedModelConfig, config: TrainConfig) -> tuple
             "first (mmrl export), and name that folder"
         )
     if chosen.trained:
-        own = {"lora": config.policy.lora, "gradient_checkpointing": config.policy.gradient_checkpointing}
-        like |= {**own, "train": chosen.train}
+        shared = ("lora", "gradient_checkpointing", "vision", "connector")  # it learns with the parts that the policy has
+        like |= {**{key: getattr(config.policy, key) for key in shared}, "train": chosen.train}
     settings = found.policy.model_copy(update=like)
     if found.run is None:
         settings = settings.model_copy(update={"revision": chosen.revision})
