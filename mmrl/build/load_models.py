@@ -123,7 +123,7 @@ def _settings(name: str, chosen: NamedModelConfig, config: TrainConfig) -> tuple
             "first (mmrl export), and name that folder"
         )
     if chosen.trained:
-        shared = ("lora", "gradient_checkpointing", "vision", "connector")  # it learns with the parts that the policy has
+        shared = ("lora", "gradient_checkpointing", "vision", "connector")  # it learns with the policy's parts
         like |= {**{key: getattr(config.policy, key) for key in shared}, "train": chosen.train}
     settings = found.policy.model_copy(update=like)
     if found.run is None:
