@@ -160,8 +160,9 @@ def _settings(name: str, chosen: NamedModelConfig, config: TrainConfig) -> tuple
     if chosen.trained and found.run is not None:
         raise ConfigError(_of_a_run(name, chosen))
     if chosen.trained:
+        shared = ("gradient_checkpointing", "vision", "connector")  # it learns with the policy's parts
+        like |= {key: getattr(config.policy, key) for key in shared}
         like |= {"lora": chosen.lora or config.policy.lora, "train": chosen.train}
-        like |= {"gradient_checkpointing": config.policy.gradient_checkpointing}
     settings = found.policy.model_copy(update=like)
     if found.run is None:
         settings = settings.model_copy(update={"revision": chosen.revision})

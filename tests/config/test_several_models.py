@@ -60,6 +60,7 @@ BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
         (["evaluation.logits={t: 1.0}"], r"evaluation.logits.t: there is no such model in models; the names are"),
         (["evaluation.logits={policy: 0.0}"], "evaluation.logits: no model has a weight other than 0"),
         (["algorithm={name: online_dpo, axis: brief}"], "algorithm.axis: it reads the two texts of a sample"),
+        (["algorithm={name: online_dpo, reference: t}"], r"algorithm.reference: there is no model t in models"),
         ([WRITTEN.format("chosen: t")], r"algorithm.writers.chosen: there is no model t in models \(it is empty"),
         ([TEACHER, WRITTEN.format("rejected: teacher"), "data.group_size=3"], "data.group_size: two writers share 3"),
         ([TEACHER, WRITTEN.format("chosen: teacher}, pairing: all")[:-1]], "algorithm.pairing: with writers"),

@@ -126,3 +126,14 @@ def test_a_snapshot_follows_a_trained_model_and_answers_differ_from_the_policys(
     models.finish_iteration(2)
     assert shadow.answers(samples, 5, draws=3) == changed
     assert [len(each) for each in changed] == [3, 3, 3]
+
+
+def test_a_trained_model_learns_with_the_parts_that_the_policy_has():
+    words = ["models={other: {model: shapeworld, train: full}}", "stages=[{iterations: 1, train: other}]"]
+    for trained in ("true", "false"):
+        parts = [f"policy.vision.train={trained}", f"policy.connector.train={trained}"]
+        config = load_config("shapes-vlm", [*words, *parts])
+        policy = build_policy(config.policy, config.sampling)
+        other = build_models(config, policy)["other"].policy
+        assert list(other.parameters_to_train()) == list(policy.parameters_to_train())
+        assert any("visual" in name for name in other.parameters_to_train()) == (trained == "true")

@@ -46,6 +46,9 @@ class DPOConfig(MatchingConfig):
     reference_free: bool = False
     """True: the reward of a text is beta times its log-probability, and not relative to the reference. What is learnt
     is an autoregressive reward model, which guides another model by its logits (GenARM, arXiv:2410.08193)."""
+    reference: str | None = None
+    """The model of the run (`models`) that the reward of a text is relative to, such as a snapshot that follows the
+    policy from generation to generation. Unset: the policy as training began."""
     axis: str | None = None
     """The axis of `metadata.axes` of a pair that says which answer is chosen, as in `{"brief": "rejected"}`: the text
     under `rejected` is the better one. Unset: the text under `chosen`."""
@@ -56,6 +59,11 @@ class DPOConfig(MatchingConfig):
         media = isinstance(config.sampling, SamplingConfig)
         if self.reference_free and media:
             yield "algorithm.reference_free: the loss of media compares errors with the reference: leave it out"
+        if self.reference is not None and (media or self.reference_free):
+            yield "algorithm.reference: media and reference_free have none beside the policy's own: leave it out"
+        elif self.reference is not None and self.reference not in config.models:
+            known = ", ".join(config.models) or "it is empty"
+            yield f"algorithm.reference: there is no model {self.reference} in models ({known}): name one there"
         if self.axis is not None and (media or self.experience != "pairs"):
             yield "algorithm.axis: it reads the two texts of a sample, which dpo on texts learns from: leave it out"
         if self.label_smoothing > 0 and self.loss != "sigmoid":

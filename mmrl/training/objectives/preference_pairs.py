@@ -11,10 +11,12 @@ from torch import Tensor
 from mmrl.algorithms.preference import bco_loss, dpo_loss, ipo_loss, kto_loss, mpo_loss, sequence_log_ratio
 from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
 from mmrl.distributed import processes
+from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
-from mmrl.training.objectives.base import MetricAccumulator, Objective
+from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs
 from mmrl.training.objectives.replay_passes import backpropagate_coupled, replayed_log_probs
+from mmrl.training.run_models import NamedModel
 
 TEXT_BETA = 0.1
 """DPO's beta where none is set: trl's."""
@@ -30,10 +32,19 @@ class PreferenceLearning(Objective):
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS, Capability.TEACHER_FORCE})
 
-    def __init__(self, policy: Policy, config: DPOConfig | MPOConfig) -> None:
-        self._policy = policy
+    def __init__(self, policy: Policy, config: DPOConfig | MPOConfig, reference: NamedModel | None = None) -> None:
+        """`reference` is the model that rewards are relative to; None: the policy as training began."""
+        self._policy, self._reference = policy, reference
         self._config = config
         self._pair_terms = PairTerms(config, config.beta or TEXT_BETA)
+
+    @classmethod
+    def build(cls, config: DPOConfig | MPOConfig, inputs: ObjectiveInputs) -> PreferenceLearning:
+        """Return the objective with its reference, which may be one of the models of the run."""
+        name = getattr(config, "reference", None)
+        if name is not None and name not in inputs.models:
+            raise ConfigError(f"algorithm.reference: {name} is no model here, as in pretraining: use a stage instead")
+        return cls(inputs.policy, config, None if name is None else inputs.models[name])
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Return the number of usable pairs."""
@@ -49,6 +60,8 @@ class PreferenceLearning(Objective):
         mask, old = mask[:, step_indices], rollout.log_probs[:, step_indices]
         if getattr(self._config, "reference_free", False):
             reference = torch.zeros_like(old)
+        elif self._reference is not None:
+            reference = self._reference.log_probs(rollout, step_indices)
         else:
             with self._policy.reference():
                 reference = replayed_log_probs(self._policy, rollout, step_indices)

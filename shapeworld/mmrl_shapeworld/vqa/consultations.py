@@ -78,7 +78,9 @@ def guesses(department: str, question: Question, rng: np.random.Generator) -> tu
 
 @cache
 def samples(split: str) -> list[Sample]:
-    """Return a split as data. `metadata["advice"]` has the prompt with each department's advice.
+    """Return a split as data; training data have right answers as demonstrations.
+
+    `metadata["advice"]` has the prompt with each department's advice.
 
     Raises:
         KeyError: there is no such split.
@@ -101,7 +103,7 @@ def samples(split: str) -> list[Sample]:
             each: advice(each, kind, question, rng) if each == department else guesses(each, question, rng)
             for each in DEPARTMENTS
         }
-        sample = as_sample(task, question, f"{split}-{len(found):04d}")
+        sample = as_sample(task, question, f"{split}-{len(found):04d}", demonstrated=part == "train")
         prompts = {each: consulted(question.prompt, words) for each, words in words_of.items()}
         found.append(
             replace(
@@ -121,6 +123,7 @@ def triaged(sample: Sample) -> Sample:
         id=f"triage-{sample.id}",
         prompt=REQUEST,
         answer=sample.metadata["department"],
+        demonstration=sample.metadata["department"],
         task="puzzle",
         source="triage",
         rewards=(RewardChoice("multiple_choice"),),

@@ -12,6 +12,7 @@ from mmrl.policy import TargetText
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, check_compatible
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
+from mmrl.training.run_models import NamedModel
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.objectives.scored_batches import InParts, cut, gradient_of, log_probs_of, moved
 from tests.training.token_policy import TokenPolicy, questions
@@ -61,6 +62,26 @@ def test_dpo_gradient_by_hand():
     seen = gauges.values()
     assert seen["reward_chosen"] - seen["reward_rejected"] == pytest.approx(margin.mean().item(), abs=1e-6)
     assert seen["preference_accuracy"] == (margin > 0).float().mean().item()
+
+
+def test_rewards_are_relative_to_the_model_that_is_named():
+    """-beta sigmoid(-margin) times the gradient of the margin, whose rewards are relative to another model."""
+    policy, other = TokenPolicy(), TokenPolicy(spread=2.0, seed=5)
+    batch = paired(policy)
+    moved(policy)
+    got, _ = gradient_of(PreferenceLearning(policy, DPOConfig(beta=0.7), NamedModel(other)), policy, [batch])
+    mask = batch.rollout.mask
+    now = log_probs_of(policy, batch.rollout).where(mask, 0.0).sum(1)
+    tokens, rows = batch.rollout.recording.tokens, [int(each.id[1:]) for each in batch.rollout.samples]
+    table = other.logits.detach().double().log_softmax(-1)[rows]
+    then = table.gather(-1, tokens[..., None])[..., 0].where(mask, 0.0).sum(1)  # by the table, in float64
+    reward = 0.7 * (now.double() - then)
+    margin = (reward[0::2] - reward[1::2]).detach()
+    policy.logits.grad = None
+    (-torch.sigmoid(-margin) * 0.7 * (now[0::2] - now[1::2])).mean().backward()
+    torch.testing.assert_close(got, policy.logits.grad)
+    own, _ = gradient_of(PreferenceLearning(policy, DPOConfig(beta=0.7)), policy, [batch])
+    assert (own - got).abs().max() > 1e-3
 
 
 def test_an_autoregressive_reward_is_the_log_probability_itself():
