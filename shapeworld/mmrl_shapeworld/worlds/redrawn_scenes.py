@@ -11,7 +11,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from PIL import Image
@@ -147,9 +147,15 @@ def named_attributes(text: str, truth: Caption, scene: Scene) -> tuple[int, int]
 
 def things_iou(first: Image.Image, second: Image.Image) -> float:
     """Return the intersection over the union of the things of two pictures, by colour and shape; 0 for no things."""
-    counts = [Counter((thing.colour, thing.shape) for thing in read(picture).things) for picture in (first, second)]
+    counts = [_kinds(picture.convert("RGB").tobytes(), picture.size) for picture in (first, second)]
     every = (counts[0] | counts[1]).total()
     return (counts[0] & counts[1]).total() / every if every else 0.0
+
+
+@lru_cache(maxsize=2048)
+def _kinds(pixels: bytes, size: tuple[int, int]) -> Counter[tuple[str, str | None]]:
+    """Return how often a picture has things of each colour and shape; a group of captions shares its original."""
+    return Counter((thing.colour, thing.shape) for thing in read(Image.frombytes("RGB", size, pixels)).things)
 
 
 def pixels_iou(first: Image.Image, second: Image.Image) -> float:
