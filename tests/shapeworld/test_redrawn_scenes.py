@@ -12,6 +12,7 @@ from mmrl_shapeworld.captions import Caption, Clause, related
 from mmrl_shapeworld.scenes import Scene, Thing, draw
 from mmrl_shapeworld.worlds import redrawn_scenes
 from mmrl_shapeworld.worlds.redrawn_scenes import (
+    SceneReconstruction,
     TrueAttributes,
     named_attributes,
     pixels_iou,
@@ -79,6 +80,21 @@ def test_the_union_of_pixels_knows_places_and_sizes():
     assert pixels_iou(whole, half) == pytest.approx((8 * 8) / (16 * 16), abs=0.05)
     assert pixels_iou(whole, draw(Scene((Thing("blue", "square", 0.25, 0.25, 0.5),)))) == 0.0
     assert pixels_iou(draw(Scene((square,)), 64), whole) == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_share_of_things_is_mixed_into_the_similarity():
+    sample = redrawn_scenes.samples("described-development")[0]
+    other = redrawn_scenes.samples("described-development")[1]
+    pictures = [load_image(each.metadata["picture"], "x") for each in (sample, other)]
+    rows = [RewardInput(str(n), 0, "", image=each, references={"picture": sample.metadata["picture"]})
+            for n, each in enumerate(pictures)]  # fmt: skip
+    plain, mixed = (SceneReconstruction(things=share, device="cpu").score(rows).values for share in (0.0, 0.25))
+    assert mixed["scene_reconstruction"].tolist() == pytest.approx(
+        (0.75 * plain["redrawn_clip"] + 0.25 * plain["redrawn_iou"]).tolist(), abs=1e-6
+    )
+    assert plain["scene_reconstruction"].tolist() == plain["redrawn_clip"].tolist()
+    assert mixed["scene_reconstruction"][0] == pytest.approx(1.0, abs=1e-5)
+    assert mixed["scene_reconstruction"][1] < 0.99
 
 
 def test_splits_say_what_their_pictures_show():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 
 import numpy as np
@@ -19,8 +19,8 @@ from scipy import ndimage
 
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
-from mmrl.rewards.core.reward import Reward
-from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.core.reward import Reward, Scored
+from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.models.reconstruction import Reconstruction
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, NUMBERS, RELATIONS, Caption, Clause, related, sample_scene
 from mmrl_shapeworld.checker import read
@@ -77,24 +77,37 @@ def terse_caption(caption: Caption, rng: np.random.Generator) -> Caption:
 
 
 class SceneReconstruction(Reconstruction):
-    """Similarity of a scene and its reconstruction by the tiny CLIP that ships, in [-1, 1].
+    """Similarity of a scene and its reconstruction, in [-1, 1]: the cosine of the tiny CLIP that ships, and things.
 
-    Beside it: `redrawn_iou`, the intersection over the union of the things of both, by colour and shape, which captions
-    can tell; and `redrawn_pixels`, that of the pixels of things of one colour, which only places can bring to 1.
+    `things` is the share of the intersection over the union of the things of both, by colour and shape, which captions
+    can tell; it is reported as `redrawn_iou`. `redrawn_clip` is the cosine, `redrawn_pixels` the intersection over the
+    union of the pixels of things of one colour, which only places can bring to 1.
     """
 
     name = "scene_reconstruction"
     licence = "Apache-2.0"
 
-    def __init__(self, painter: str | None = None, draws: int = 1, device: str = "auto") -> None:
-        """`painter`, `draws`: as of `reconstruction`; `device`: "auto" is the GPU if there is one."""
+    def __init__(self, painter: str | None = None, draws: int = 1, things: float = 0.0, device: str = "auto") -> None:
+        """`painter`, `draws`: as of `reconstruction`; `things` in [0, 1]; `device`: "auto" is a GPU if there is one."""
         from mmrl_shapeworld.shipped_models import CLIP
 
         super().__init__(painter, model=str(CLIP), reference="picture", draws=draws, device=device)
+        self._things = things
 
     def measures(self, original: Image.Image, picture: Image.Image) -> Mapping[str, float]:
         """Return both intersections over unions."""
         return {"redrawn_iou": things_iou(original, picture), "redrawn_pixels": pixels_iou(original, picture)}
+
+    def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
+        """Mix the similarities of what is drawn of all texts, and of all pictures."""
+        return [self._mixed(each) for each in super().score_rows(items, context)]
+
+    def _mixed(self, scored: Scored) -> Scored:
+        if not isinstance(scored, Mapping):
+            return scored
+        cosine = scored[self.name]
+        mixed = (1 - self._things) * cosine + self._things * scored["redrawn_iou"]
+        return {**scored, self.name: mixed, "redrawn_clip": cosine}
 
 
 class TrueAttributes(Reward):
