@@ -12,6 +12,7 @@ from mmrl_shapeworld.captions import Caption, Clause, related
 from mmrl_shapeworld.scenes import Scene, Thing, draw
 from mmrl_shapeworld.worlds import redrawn_scenes
 from mmrl_shapeworld.worlds.redrawn_scenes import (
+    SceneReconstruction,
     TrueAttributes,
     named_attributes,
     pixels_iou,
@@ -81,6 +82,21 @@ def test_the_union_of_pixels_knows_places_and_sizes():
     assert pixels_iou(draw(Scene((square,)), 64), whole) == pytest.approx(1.0, abs=0.05)
 
 
+def test_the_share_of_things_is_mixed_into_the_similarity():
+    sample = redrawn_scenes.samples("described-development")[0]
+    other = redrawn_scenes.samples("described-development")[1]
+    pictures = [load_image(each.metadata["picture"], "x") for each in (sample, other)]
+    rows = [RewardInput(str(n), 0, "", image=each, references={"picture": sample.metadata["picture"]})
+            for n, each in enumerate(pictures)]  # fmt: skip
+    plain, mixed = (SceneReconstruction(things=share, device="cpu").score(rows).values for share in (0.0, 0.25))
+    assert mixed["scene_reconstruction"].tolist() == pytest.approx(
+        (0.75 * plain["redrawn_clip"] + 0.25 * plain["redrawn_iou"]).tolist(), abs=1e-6
+    )
+    assert plain["scene_reconstruction"].tolist() == plain["redrawn_clip"].tolist()
+    assert mixed["scene_reconstruction"][0] == pytest.approx(1.0, abs=1e-5)
+    assert mixed["scene_reconstruction"][1] < 0.99
+
+
 def test_splits_say_what_their_pictures_show():
     train = redrawn_scenes.samples("described-train")
     assert len(train) == 1200
@@ -90,7 +106,7 @@ def test_splits_say_what_their_pictures_show():
         assert caption.holds_for(scene) and named_attributes(str(caption), caption, scene)[1] == 0
         assert load_image(sample.metadata["picture"], "x").tobytes() == draw(scene).tobytes()
         assert load_image(sample.images[0], "x").size == (56, 56)
-    others = {sample.images for name in ("described-development", "described-validation")
+    others = {sample.images for name in ("described-development", "described-validation", "described-unseen")
              for sample in redrawn_scenes.samples(name)}  # fmt: skip
     assert not others & {sample.images for sample in train}
     assert all(sample.demonstration is None for sample in redrawn_scenes.samples("described-validation"))

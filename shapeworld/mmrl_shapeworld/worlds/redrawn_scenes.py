@@ -1,8 +1,8 @@
 """Scenes that a vision-language model describes, and a painter draws again from the description.
 
-`shapeworld:described-train`, `-development` and `-validation` ask for a caption of a picture of 56×56 pixels. The
-demonstrations of training are those of a terse annotator: right, mostly, about what they name, and without most of what
-tells the scene from others: sizes, relations, second things.
+`shapeworld:described-train`, `-development`, `-validation` and `-unseen` ask for a caption of a picture of 56×56 pixels.
+The demonstrations of training are those of a terse annotator: right, mostly, about what they name, and without most of
+what tells the scene from others: sizes, relations, second things.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 
 import numpy as np
 from PIL import Image
@@ -19,16 +19,16 @@ from scipy import ndimage
 
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
-from mmrl.rewards.core.reward import Reward
-from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.core.reward import Reward, Scored
+from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.models.reconstruction import Reconstruction
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, NUMBERS, RELATIONS, Caption, Clause, related, sample_scene
 from mmrl_shapeworld.checker import read
 from mmrl_shapeworld.scenes import BACKGROUND, COLOURS, SHAPES, Scene, Thing, draw
 from mmrl_shapeworld.vqa.canvas import PIXELS
 
-SPLITS = {"described-train": 1200, "described-development": 256, "described-validation": 512}
-"""Scenes of each split. Settings are chosen on development; validation is for results."""
+SPLITS = {"described-train": 1200, "described-development": 256, "described-validation": 512, "described-unseen": 512}
+"""Scenes of each split. Settings are chosen on development; the last two are for results."""
 NAMES = tuple(SPLITS)
 REQUEST = "Describe."
 _SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
@@ -77,24 +77,37 @@ def terse_caption(caption: Caption, rng: np.random.Generator) -> Caption:
 
 
 class SceneReconstruction(Reconstruction):
-    """Similarity of a scene and its reconstruction by the tiny CLIP that ships, in [-1, 1].
+    """Similarity of a scene and its reconstruction, in [-1, 1]: the cosine of the tiny CLIP that ships, and things.
 
-    Beside it: `redrawn_iou`, the intersection over the union of the things of both, by colour and shape, which captions
-    can tell; and `redrawn_pixels`, that of the pixels of things of one colour, which only places can bring to 1.
+    `things` is the share of the intersection over the union of the things of both, by colour and shape, which captions
+    can tell; it is reported as `redrawn_iou`. `redrawn_clip` is the cosine, `redrawn_pixels` the intersection over the
+    union of the pixels of things of one colour, which only places can bring to 1.
     """
 
     name = "scene_reconstruction"
     licence = "Apache-2.0"
 
-    def __init__(self, painter: str | None = None, draws: int = 1, device: str = "auto") -> None:
-        """`painter`, `draws`: as of `reconstruction`; `device`: "auto" is the GPU if there is one."""
+    def __init__(self, painter: str | None = None, draws: int = 1, things: float = 0.0, device: str = "auto") -> None:
+        """`painter`, `draws`: as of `reconstruction`; `things` in [0, 1]; `device`: "auto" is a GPU if there is one."""
         from mmrl_shapeworld.shipped_models import CLIP
 
         super().__init__(painter, model=str(CLIP), reference="picture", draws=draws, device=device)
+        self._things = things
 
     def measures(self, original: Image.Image, picture: Image.Image) -> Mapping[str, float]:
         """Return both intersections over unions."""
         return {"redrawn_iou": things_iou(original, picture), "redrawn_pixels": pixels_iou(original, picture)}
+
+    def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
+        """Mix the similarities of what is drawn of all texts, and of all pictures."""
+        return [self._mixed(each) for each in super().score_rows(items, context)]
+
+    def _mixed(self, scored: Scored) -> Scored:
+        if not isinstance(scored, Mapping):
+            return scored
+        cosine = scored[self.name]
+        mixed = (1 - self._things) * cosine + self._things * scored["redrawn_iou"]
+        return {**scored, self.name: mixed, "redrawn_clip": cosine}
 
 
 class TrueAttributes(Reward):
@@ -147,9 +160,15 @@ def named_attributes(text: str, truth: Caption, scene: Scene) -> tuple[int, int]
 
 def things_iou(first: Image.Image, second: Image.Image) -> float:
     """Return the intersection over the union of the things of two pictures, by colour and shape; 0 for no things."""
-    counts = [Counter((thing.colour, thing.shape) for thing in read(picture).things) for picture in (first, second)]
+    counts = [_kinds(picture.convert("RGB").tobytes(), picture.size) for picture in (first, second)]
     every = (counts[0] | counts[1]).total()
     return (counts[0] & counts[1]).total() / every if every else 0.0
+
+
+@lru_cache(maxsize=2048)
+def _kinds(pixels: bytes, size: tuple[int, int]) -> Counter[tuple[str, str | None]]:
+    """Return how often a picture has things of each colour and shape; a group of captions shares its original."""
+    return Counter((thing.colour, thing.shape) for thing in read(Image.frombytes("RGB", size, pixels)).things)
 
 
 def pixels_iou(first: Image.Image, second: Image.Image) -> float:
