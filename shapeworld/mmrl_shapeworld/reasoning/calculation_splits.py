@@ -53,7 +53,7 @@ more operands than were trained. No prompt of one split occurs in another, and n
 LATER = 384
 """The number of prompts of `sums-validation` that are not in `sums-later-validation`, from the first."""
 LATER_SHORT = 16
-"""As many prompts of two operands are left of `sums`; so many of each number of operands are in `-later-validation`."""
+"""As many prompts of two operands are left of `sums`, and `-later-validation` has this number for each length."""
 FEW = 256
 """The size of the splits `sums-few` and `remainders-few`, and of `-mostly-hard`."""
 HARD_SEED, HARD_RUN = 75, 5
