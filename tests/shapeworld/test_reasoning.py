@@ -55,18 +55,19 @@ def test_splits_have_no_prompt_in_common(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_harder_and_later_prompts_are_those_of_their_purpose_alone(family):
-    for part, purpose in (
-        ("harder", "train"),
-        ("harder-development", "development"),
-        ("harder-validation", "validation"),
-    ):
-        found = calculations(f"{family}-{part}")
-        assert {part_of(each) for each in found} == {purpose}
-        assert {each.operands for each in found} == set(FAMILIES[family].longer) and len(set(found)) == len(found)
-    assert splits.samples(f"{family}-harder")[0].demonstration
+def test_prompts_of_hard_subtractions_and_later_ones_are_those_of_their_purpose_alone(family):
+    for part, purpose in (("", "train"), ("-development", "development"), ("-validation", "validation")):
+        found = calculations(f"{family}-subtractions{part}")
+        assert {part_of(each) for each in found} == {purpose} and len(set(found)) == len(found)
+        assert {each.operands for each in found} == set(FAMILIES[family].operands[-3:])
+        pairs = [zip(each.operators, each.digits, strict=True) for each in found]
+        hard = [sum(operator == "-" and digit in (8, 9) for operator, digit in some) for some in pairs]
+        assert min(hard) == min(4, FAMILIES[family].operands[-3] - 1)
+    assert splits.samples(f"{family}-subtractions")[0].demonstration
     later, whole = calculations(f"{family}-later-validation"), calculations(f"{family}-validation")
-    assert later == whole[LATER:] and not set(later) & set(whole[:LATER])
+    assert len(set(later)) == 48 and not set(later) & set(whole[:LATER])
+    assert {part_of(each) for each in later} == {"validation"}
+    assert Counter(each.operands for each in later) == dict.fromkeys((2, *FAMILIES[family].operands[-2:]), 16)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -4,8 +4,8 @@
 five prompts have 14 to 20 operands, and the models before training almost never answer them. `sums-hard`,
 `sums-hard-development` and `sums-hard-validation` have the largest three numbers of operands of `sums-train` alone.
 Those of `sums-subtractions`, `sums-subtractions-development` and `sums-subtractions-validation` have as many, and at
-least four steps subtract 8 or 9. `sums-later-validation` has the prompts of `sums-validation` from the 385th on, for
-studies that were decided on the first 384.
+least four steps subtract 8 or 9. `sums-later-validation` has prompts with the smallest and the largest two numbers of
+operands, equally many of each, and none of the first 384 of `sums-validation`: for studies that were decided on these.
 `sums-short` has the smallest two, for runs that are tested on more steps than they were trained on. In `sums-halves`,
 `sums-halves-development` and `sums-halves-validation`, two operands are as likely as the largest two numbers of them
 together, before prompts that come twice are left out. In `sums-reflections`, demonstrations are episodes of two turns
@@ -27,7 +27,15 @@ from functools import cache
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, Family, part_of, sample_calculation
+from mmrl_shapeworld.reasoning.calculations import (
+    DIGITS,
+    FAMILIES,
+    OPERATORS,
+    Calculation,
+    Family,
+    part_of,
+    sample_calculation,
+)
 from mmrl_shapeworld.reasoning.traces import (
     CARELESS,
     HABITUAL,
@@ -43,7 +51,9 @@ PARTS = {"train": (71, 4096), "development": (72, 1024), "validation": (73, 1024
 """Seed and size of each split. Settings are chosen on development; validation is for results, and longer for results on
 more operands than were trained. No prompt of one split occurs in another, and none twice except in train."""
 LATER = 384
-"""The number of prompts of `sums-validation` that `sums-later-validation` leaves out."""
+"""The number of prompts of `sums-validation` that are not in `sums-later-validation`, from the first."""
+LATER_SHORT = 16
+"""As many prompts of two operands are left of `sums`, and `-later-validation` has this number for each length."""
 FEW = 256
 """The size of the splits `sums-few` and `remainders-few`, and of `-mostly-hard`."""
 HARD_SEED, HARD_RUN = 75, 5
@@ -95,7 +105,7 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     if part in ("reflections", "announced", "habitual", "checked", "trusted"):
         return calculations(f"{name}-train")
     if part == "later-validation":
-        return calculations(f"{name}-validation")[LATER:]
+        return _later(name)
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
     if part == "rarely-hard":
@@ -149,6 +159,21 @@ def _mostly_hard(name: str) -> tuple[Calculation, ...]:
     return tuple(
         sample_calculation(family, rng, family.longest) if place % HARD_RUN else next(ordinary) for place in range(FEW)
     )
+
+
+def _later(name: str) -> tuple[Calculation, ...]:
+    family, whole = FAMILIES[name], calculations(f"{name}-validation")
+    known = set(whole[:LATER])
+    short = [
+        calculation
+        for first in range(family.modulus)
+        for operator in OPERATORS
+        for digit in DIGITS
+        if part_of(calculation := Calculation(family.modulus, first, operator, (digit,))) == "validation"
+        and calculation not in known
+    ]
+    long = [[each for each in whole[LATER:] if each.operands == count] for count in family.operands[-2:]]
+    return tuple(each for some in (short, *long) for each in some[:LATER_SHORT])
 
 
 def _reflections(family: str) -> list[dict[str, list[str]]]:
