@@ -1,6 +1,6 @@
 """Scenes that a vision-language model describes, and a painter draws again from the description.
 
-`shapeworld:described-train`, `-development`, `-validation` and `-unseen` ask for a caption of a picture of 56×56 pixels.
+`shapeworld:described-train`, `-development`, `-validation` and `-unseen` ask for a caption of a picture, 56×56 pixels.
 The demonstrations of training are those of a terse annotator: right, mostly, about what they name, and without most of
 what tells the scene from others: sizes, relations, second things.
 """
