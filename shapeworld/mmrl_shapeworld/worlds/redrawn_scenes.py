@@ -47,8 +47,15 @@ def samples(split: str) -> list[Sample]:
     Raises:
         KeyError: there is no such split.
     """
-    rng = np.random.default_rng((97, list(SPLITS).index(split)))
-    return [_described(f"{split}-{number:04d}", rng, split.endswith("-train")) for number in range(SPLITS[split])]
+    size = SPLITS[split]
+    rng = np.random.default_rng((97, NAMES.index(split)))
+    earlier = {sample.images for name in NAMES[: NAMES.index(split)] for sample in samples(name)}
+    found: list[Sample] = []
+    while len(found) < size:
+        sample = _described(f"{split}-{len(found):04d}", rng, split.endswith("-train"))
+        if sample.images not in earlier:
+            found.append(sample)
+    return found
 
 
 def scene_caption(rng: np.random.Generator) -> Caption:
