@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -106,9 +108,8 @@ def test_splits_say_what_their_pictures_show():
         assert caption.holds_for(scene) and named_attributes(str(caption), caption, scene)[1] == 0
         assert load_image(sample.metadata["picture"], "x").tobytes() == draw(scene).tobytes()
         assert load_image(sample.images[0], "x").size == (56, 56)
-    others = {sample.images for name in ("described-development", "described-validation", "described-unseen")
-             for sample in redrawn_scenes.samples(name)}  # fmt: skip
-    assert not others & {sample.images for sample in train}
+    pictures = [{sample.images for sample in redrawn_scenes.samples(name)} for name in redrawn_scenes.NAMES]
+    assert all(not one & other for one, other in combinations(pictures, 2))
     assert all(sample.demonstration is None for sample in redrawn_scenes.samples("described-validation"))
 
 

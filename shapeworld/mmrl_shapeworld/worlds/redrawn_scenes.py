@@ -1,6 +1,6 @@
 """Scenes that a vision-language model describes, and a painter draws again from the description.
 
-`shapeworld:described-train`, `-development`, `-validation` and `-unseen` ask for a caption of pictures of 56×56 pixels.
+`shapeworld:described-train`, `-development`, `-validation` and `-unseen` ask for a caption of a picture, 56×56 pixels.
 The demonstrations of training are those of a terse annotator: right, mostly, about what they name, and without most of
 what tells the scene from others: sizes, relations, second things.
 """
@@ -47,8 +47,15 @@ def samples(split: str) -> list[Sample]:
     Raises:
         KeyError: there is no such split.
     """
-    rng = np.random.default_rng((97, list(SPLITS).index(split)))
-    return [_described(f"{split}-{number:04d}", rng, split.endswith("-train")) for number in range(SPLITS[split])]
+    size = SPLITS[split]
+    rng = np.random.default_rng((97, NAMES.index(split)))
+    earlier = {sample.images for name in NAMES[: NAMES.index(split)] for sample in samples(name)}
+    found: list[Sample] = []
+    while len(found) < size:
+        sample = _described(f"{split}-{len(found):04d}", rng, split.endswith("-train"))
+        if sample.images not in earlier:
+            found.append(sample)
+    return found
 
 
 def scene_caption(rng: np.random.Generator) -> Caption:
