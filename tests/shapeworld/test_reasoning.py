@@ -54,6 +54,14 @@ def test_splits_have_no_prompt_in_common(family):
     assert [str(each) for each in again] == prompts["validation"]
 
 
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_the_later_prompts_are_the_second_half_of_validation_and_none_is_of_the_first(family):
+    validation, later = calculations(f"{family}-validation"), calculations(f"{family}-validation-later")
+    assert later == validation[512:] and len(later) == 512
+    assert not {*validation[:512]} & {*later}
+    assert splits.samples(f"{family}-validation-later")[0].demonstration is None
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prompts_of_hard_subtractions_and_later_ones_are_those_of_their_purpose_alone(family):
     for part, purpose in (("", "train"), ("-development", "development"), ("-validation", "validation")):

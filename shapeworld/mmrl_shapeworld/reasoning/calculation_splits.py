@@ -13,7 +13,8 @@ for the environment `attempts`. In `sums-announced`, every second prompt begins 
 `36;3+5*7=`, and its demonstration is the careless writer's fullest trace within it. In `sums-habitual`, demonstrations
 are in full and right, but the value after the subtraction of 8 or 9 is one too high. In `sums-checked`, only prompts
 with the smallest two numbers of operands have an `answer`; in `sums-trusted`, all have one, with the `confidence` 1 for
-these prompts and 0 for the others.
+these prompts and 0 for the others. `sums-validation-later` is the second half of `sums-validation`, for studies that
+have decided on the first half before.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
@@ -74,6 +75,8 @@ MORE = {
 """The purpose, seed and size of the splits of hard prompts, of short ones and of two halves."""
 HARD_STEPS = 4
 """In `-subtractions`, the steps of a prompt that are replaced by subtractions which a careless writer does wrongly."""
+LATER = "validation-later"
+FIRST_HALF = PARTS["validation"][1] // 2
 REFLECTIONS_SEED = 76
 """In `-reflections`, the prompts of training have a careless first answer and a teacher's right second one."""
 BUDGETS, BUDGETS_SEED = (4, 10, 20, 36), 82
@@ -86,7 +89,7 @@ TRAINING = (
     *("train", "few", "mostly-hard", "hard", "hardest", "rarely-hard", "subtractions", "short", "halves", "questions"),
     *("reflections", "announced", "habitual", "checked", "trusted"),
 )
-_ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation"))
+_ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation", LATER))
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in _ALL)
 
 
@@ -106,6 +109,8 @@ def calculations(split: str) -> tuple[Calculation, ...]:
         return calculations(f"{name}-train")
     if part == "later-validation":
         return _later(name)
+    if part == LATER:
+        return calculations(f"{name}-validation")[FIRST_HALF:]
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
     if part == "rarely-hard":
