@@ -61,10 +61,9 @@ def test_targets_change_speeds_along_the_road_by_what_came_of_them():
 
 
 def test_a_discriminator_learns_which_plans_arrive():
-    """Plans of a flow without training are near to noise; those of high speed at a free road arrive more often."""
+    """The flow stays as it is while the discriminator alone is trained, and changes with the shift."""
     generator = seeded(3)
-    flow, judge = plans.imitated(3), plans.Discriminator()
-    flow = PlanFlow()
+    flow, judge = PlanFlow(), plans.Discriminator()
     flow.load_state_dict(plans.imitated(3).state_dict())
     before = {name: value.clone() for name, value in flow.state_dict().items()}
     shares = plans.train_discriminator(flow, judge, generator, 25, shift=False, lr=3e-3)
