@@ -11,6 +11,9 @@ has seen before: small squares in the colours of things, which do not count.
 Of the pairs of `judge-weighed-train` and so on both pictures are wrong, the better one in one dimension, and the worse
 one in two others, so that what speaks for each has to be weighed.
 
+The prompts of `judge-doubted-train` and so on end with two dimensions that are in doubt, of which one decides. The
+demonstrations of `judge-doubted-turns-train` pick these two.
+
 Every second pair of `judge-stressed-train`, `-development` and `-validation` has a stressed caption (sources
 `judge-stressed` and `judge-plain`). Demonstrations choose their criteria by the caption; in `judge-rubric-train`, which
 has the same pairs, they go through all dimensions and count each alike.
@@ -46,9 +49,9 @@ QUESTION = "{prompt}"
 """The question of these judges is the caption alone."""
 NAMES = (
     *(f"judge{kind}-{part}" for kind in ("", "-pairs", "-specked", "-weighed", "-stressed") for part in SIZES),
-    *(f"judge-subtle-{part}" for part in SIZES),
+    *(f"judge-doubted-{part}" for part in SIZES),
     "judge-turns-train",
-    "judge-subtle-turns-train",
+    "judge-doubted-turns-train",
     "judge-rubric-train",
 )
 PICKS = 2
@@ -56,16 +59,13 @@ PICKS = 2
 FOUND = 0.7
 """The probability that the one that decides is among them, if it is not there by chance."""
 _SEED = 137
-Kind = Literal["plain", "stressed", "weighed", "all_stressed"]
+Kind = Literal["plain", "stressed", "weighed"]
 """The ways in which pairs are drawn."""
 _KINDS: dict[str, Kind] = {
     "judge-stressed": "stressed",
     "judge-rubric": "stressed",
     "judge-weighed": "weighed",
-    "judge-subtle": "all_stressed",
-    "judge-subtle-turns": "all_stressed",
 }
-_SPECKED = ("judge-specked", "judge-subtle", "judge-subtle-turns")
 
 Demonstrator = Callable[[PicturePair, tuple[Values, Values], np.random.Generator], object]
 """From a pair and what its pictures show, in the order in which they stand, to a demonstration."""
@@ -75,8 +75,7 @@ Demonstrator = Callable[[PicturePair, tuple[Values, Values], np.random.Generator
 def picture_pairs(part: str, kind: Kind = "plain") -> tuple[PicturePair, ...]:
     """Return the pairs of a split, always the same; their dimensions take turns.
 
-    Of `stressed` ones every second caption is stressed, of `all_stressed` ones each; `weighed` ones are all of
-    `sample_weighed_pair`.
+    Of `stressed` ones every second caption is stressed; `weighed` ones are all of `sample_weighed_pair`.
     """
     rng = np.random.default_rng((_SEED, list(SIZES).index(part), get_args(Kind).index(kind)))
 
@@ -84,7 +83,7 @@ def picture_pairs(part: str, kind: Kind = "plain") -> tuple[PicturePair, ...]:
         dimension = DIMENSIONS[number // 2 % len(DIMENSIONS)]
         if kind == "weighed":
             return sample_weighed_pair(rng, dimension)
-        return sample_pair(rng, dimension, kind == "all_stressed" or (kind == "stressed" and number % 2 == 1))
+        return sample_pair(rng, dimension, kind == "stressed" and number % 2 == 1)
 
     return draw_disjoint(part, SIZES[part], draw)
 
@@ -108,12 +107,14 @@ def _samples(split: str) -> tuple[Sample, ...]:
         return tuple(pair_sample(pair, f"{split}-{number:04d}") for number, pair in enumerate(pairs))
     demonstrators: dict[str, Demonstrator] = {
         "judge-turns": careless_turns,
-        "judge-subtle-turns": careless_turns,
+        "judge-doubted-turns": careless_doubts,
         "judge-stressed": careless_by_caption,
-        "judge-rubric": careless_by_rubric,
     }
     demonstrator = demonstrators.get(kind, careless) if part == "train" else None
-    found = in_both_orders(split, pairs, demonstrator, kind in _SPECKED)
+    found = in_both_orders(split, pairs, demonstrator, kind == "judge-specked")
+    if kind.startswith("judge-doubted"):
+        doubts = {f"{split}-{number:04d}": " ".join(in_doubt(pair)) for number, pair in enumerate(pairs)}
+        found = [replace(each, prompt=f"{each.prompt}, {doubts[each.metadata['pair']]}") for each in found]
     if kind in ("judge-stressed", "judge-rubric"):
         stressed = {f"{split}-{number:04d}": pair.stressed for number, pair in enumerate(pairs)}
         sources = {True: "judge-stressed", False: "judge-plain"}
@@ -151,15 +152,7 @@ def pair_sample(pair: PicturePair, id: str, specks: bool = False) -> Sample:
 
 
 def careless(pair: PicturePair, pictures: tuple[Values, Values], rng: np.random.Generator) -> str:
-    """Return a careless judge's thoughts about all dimensions, each of which counts alike, and its verdict.
-
-    Of a stressed caption the dimension that it stresses decides.
-    """
-    return trace(CARELESS, pair.caption, pictures, rng, order=_order(pair))
-
-
-def careless_by_rubric(pair: PicturePair, pictures: tuple[Values, Values], rng: np.random.Generator) -> str:
-    """Return a careless judge's thoughts about all dimensions, each of which counts alike for every caption."""
+    """Return a careless judge's thoughts about all dimensions, each of which counts alike, and its verdict."""
     return trace(CARELESS, pair.caption, pictures, rng)
 
 
@@ -178,19 +171,30 @@ def careless_by_caption(pair: PicturePair, pictures: tuple[Values, Values], rng:
 def careless_turns(
     pair: PicturePair, pictures: tuple[Values, Values], rng: np.random.Generator
 ) -> dict[str, list[str]]:
-    """Return the turns of a careless judge who picks dimensions and reads them, and then rechecks them.
-
-    A stressed dimension is always among them.
-    """
+    """Return the turns of a careless judge who picks dimensions and reads them, and then rechecks them."""
     order = [str(each) for each in rng.permutation(DIMENSIONS)]
-    if pair.stressed or rng.random() < FOUND:
+    if rng.random() < FOUND:
         order = [pair.dimension, *(each for each in order if each != pair.dimension)]
-    picked = [each for each in DIMENSIONS if each in order[:PICKS]]
+    return _turns([each for each in DIMENSIONS if each in order[:PICKS]], pair, pictures, rng)
+
+
+def careless_doubts(
+    pair: PicturePair, pictures: tuple[Values, Values], rng: np.random.Generator
+) -> dict[str, list[str]]:
+    """Return the turns of a careless judge who picks the dimensions that are in doubt."""
+    return _turns(in_doubt(pair), pair, pictures, rng)
+
+
+def in_doubt(pair: PicturePair) -> list[str]:
+    """Return two dimensions, always the same for a pair: the one that decides, and another."""
+    others = [each for each in DIMENSIONS if each != pair.dimension]
+    chosen = (pair.dimension, others[pair.seeds[0] % len(others)])
+    return [each for each in DIMENSIONS if each in chosen]
+
+
+def _turns(
+    picked: list[str], pair: PicturePair, pictures: tuple[Values, Values], rng: np.random.Generator
+) -> dict[str, list[str]]:
     judge = replace(CARELESS, leaves_out=0.0)
     suspected = weighed(judge.readings(picked, *pictures, rng), pair.caption)
-    return {"turns": [suspected, trace(judge, pair.caption, pictures, rng, picked, order=_order(pair))]}
-
-
-def _order(pair: PicturePair) -> tuple[str, ...]:
-    """Return the dimensions that decide by themselves."""
-    return (pair.dimension,) if pair.stressed else ()
+    return {"turns": [suspected, trace(judge, pair.caption, pictures, rng, picked)]}
