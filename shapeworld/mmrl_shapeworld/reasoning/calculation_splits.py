@@ -75,8 +75,9 @@ MORE = {
 """The purpose, seed and size of the splits of hard prompts, of short ones and of two halves."""
 HARD_STEPS = 4
 """In `-subtractions`, the steps of a prompt that are replaced by subtractions which a careless writer does wrongly."""
-LATER = "validation-later"
+SECOND_HALF = "validation-later"
 FIRST_HALF = PARTS["validation"][1] // 2
+"""The number of validation prompts that are not in `-validation-later`, from the first."""
 REFLECTIONS_SEED = 76
 """In `-reflections`, the prompts of training have a careless first answer and a teacher's right second one."""
 BUDGETS, BUDGETS_SEED = (4, 10, 20, 36), 82
@@ -89,7 +90,7 @@ TRAINING = (
     *("train", "few", "mostly-hard", "hard", "hardest", "rarely-hard", "subtractions", "short", "halves", "questions"),
     *("reflections", "announced", "habitual", "checked", "trusted"),
 )
-_ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation", LATER))
+_ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation", SECOND_HALF))
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in _ALL)
 
 
@@ -109,7 +110,7 @@ def calculations(split: str) -> tuple[Calculation, ...]:
         return calculations(f"{name}-train")
     if part == "later-validation":
         return _later(name)
-    if part == LATER:
+    if part == SECOND_HALF:
         return calculations(f"{name}-validation")[FIRST_HALF:]
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
