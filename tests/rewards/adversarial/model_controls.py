@@ -118,14 +118,18 @@ def red_pairs() -> list[Sample]:
     ]
 
 
+@cache
+def prefers_red(place: Place) -> str:
+    """Return the folder of a reward model that prefers red pictures, trained once for the rewards that load it."""
+    return trained(place, "shapes-preferences", red_pairs(), "labels={}", "training.batch=16")
+
+
 def learned(place: Place) -> Reward:
-    folder = trained(place, "shapes-preferences", red_pairs(), "labels={}", "training.batch=16")
-    return load("learned", model=folder, device="cpu")
+    return load("learned", model=prefers_red(place), device="cpu")
 
 
 def cotrained_pictures(place: Place) -> Reward:
-    folder = trained(place, "shapes-preferences", red_pairs(), "labels={}", "training.batch=16")
-    return load("cotrained_pictures", model=folder, rule="artefacts", device="cpu")
+    return load("cotrained_pictures", model=prefers_red(place), rule="artefacts", device="cpu")
 
 
 def learned_latents(place: Place) -> Reward:

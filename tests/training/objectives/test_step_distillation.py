@@ -112,7 +112,7 @@ def test_a_pipeline_is_drawn_to_the_pipeline_that_another_run_trained(tmp_path: 
             ["models={teacher: {model: shapeworld}}", "algorithm={name: distill, estimator: k3}", SDE],
             "algorithm.estimator: the divergence of denoising steps is known",
         ),
-        (["models={t: {model: shapeworld, train: lora}}"], "models.t.train: pipelines beside the policy are teachers"),
+        (["models={t: {model: shapeworld, train: lora}}"], "models.t.train: pipelines beside a pipeline are teachers"),
         (["models={teacher: {model: shapeworld}}", "algorithm={name: distill}"], "sampling.transition"),
     ],
 )
