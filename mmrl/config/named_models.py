@@ -132,7 +132,8 @@ def learner_config(config: TrainConfig, name: str) -> TrainConfig:
     Evaluations measure the policy of the run, so there are none here; keys of `data` that are about answers in text,
     prompts that are written for the policy, and servers are left out.
     """
-    answers: dict[str, Any] = {"replay": None, "demonstrations": None, "starts": None, "turn_filter": None}
+    of_texts = ("replay", "demonstrations", "starts", "turn_filter", "controller")
+    answers: dict[str, Any] = dict.fromkeys(of_texts)
     if config.data.prompts.name == "written":  # for the policy
         answers["prompts"] = type(config.data).model_fields["prompts"].default
     unmeasured = {"validation": None, "heldout": None}

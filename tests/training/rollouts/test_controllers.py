@@ -166,3 +166,19 @@ def test_what_cannot_work_is_refused_by_key(keys, message):
 def test_a_painter_has_no_temperature():
     with pytest.raises(ConfigError, match="moves the temperature, which this policy does not have"):
         check(load_config("quickstart", [f"data.controller={{name: '{__file__}:Cold'}}"]))
+
+
+def test_a_stage_that_trains_a_painter_has_no_controller():
+    painter = "{kind: pipeline, model: shapeworld, train: lora, sampling: {transition: {name: flow_sde}}}"
+    prompts = "{name: written, by: policy, reader: {name: captions}}"
+    reward = "mmrl_shapeworld.worlds.redrawn_scenes:SceneReconstruction"
+    stage = f"{{iterations: 1, train: painter, rewards: [{{name: '{reward}'}}], data: {{prompts: {prompts}}}}}"
+    keys = (
+        "policy.model=shapeworld:vlm-worlds",
+        f"models={{painter: {painter}}}",
+        f"stages=[{stage}]",
+        f"rewards=[{{name: '{reward}', args: {{painter: painter}}}}]",
+        "data.path=shapeworld:described-train",
+        f"data.controller={{name: '{__file__}:Cold'}}",
+    )
+    check(load_config("shapes-vlm", keys))
