@@ -11,7 +11,7 @@ from mmrl.build.checkpoint_pool import ModelRef, resolve_model
 from mmrl.build.policies import build_policy, resolve_model_path, without_exploration
 from mmrl.build.reward_suites import Rewards
 from mmrl.config.named_models import POLICY, NamedModelConfig, kind_of, other_policy, sampling_of
-from mmrl.config.policy import LoraConfig, PolicyConfig, VLMConfig
+from mmrl.config.policy import FROZEN, PolicyConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
@@ -122,8 +122,8 @@ def _load_pipeline(name: str, chosen: NamedModelConfig, config: TrainConfig, pol
     if not isinstance(found.policy, PolicyConfig):
         raise ConfigError(f"models.{name}: {chosen.model} is of kind {found.policy.kind}, and the policy is a pipeline")
     like = own.model_dump(include={"dtype", "attention", "device", "scheduler"})
-    if found.run is None:  # an adapter of rank 1, which stays 0, rather than a copy of all weights as its reference
-        like |= {"revision": chosen.revision, "train": "lora", "lora": LoraConfig(rank=1, alpha=1)}
+    if found.run is None:
+        like |= {"revision": chosen.revision, "train": "lora", "lora": FROZEN}
     settings = found.policy.model_copy(update=like)
     try:
         teacher = PipelinePolicy.from_config(resolve_model_path(settings), sampling)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import Field, PositiveInt, model_validator
 
-from mmrl.config.policy import AnyPolicyConfig, LoraConfig, PolicyConfig, VLMConfig
+from mmrl.config.policy import FROZEN, AnyPolicyConfig, LoraConfig, PolicyConfig, VLMConfig
 from mmrl.config.sampling import SAMPLING_OF, AnySamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.config.section import Section
 from mmrl.config.training import EvaluationConfig, OptimizerConfig
@@ -123,7 +123,7 @@ def other_policy(config: TrainConfig, name: str) -> AnyPolicyConfig:
         shared |= {"train": model.train, "lora": model.lora or LoraConfig()}
     if kind_of(config, name) == "vlm":
         return VLMConfig(**shared)
-    return PolicyConfig(**({"lora": LoraConfig(rank=1, alpha=1)} | shared))
+    return PolicyConfig(**({"lora": FROZEN} | shared))
 
 
 def learner_config(config: TrainConfig, name: str) -> TrainConfig:
@@ -154,6 +154,13 @@ def learner_config(config: TrainConfig, name: str) -> TrainConfig:
             "environment": None,
         }
     )
+
+
+def missing_model_errors(config: TrainConfig, key: str, name: str) -> Iterator[str]:
+    """Yield a message unless `models` has a model of this name, which `key` asks for."""
+    if name not in config.models:
+        known = ", ".join(config.models) or "it is empty"
+        yield f"{key}: there is no model {name} in models ({known}): name one there"
 
 
 def model_errors(config: TrainConfig) -> Iterator[str]:

@@ -39,6 +39,10 @@ class LoraConfig(Section):
     the language model."""
 
 
+FROZEN = LoraConfig(rank=1, alpha=1)
+"""The adapter of a pipeline that is not trained: it stays 0, so that no copy of all weights is kept as a reference."""
+
+
 class PolicyConfig(Section):
     """A diffusion or flow model, which generates images or videos."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.config.policy import LoraConfig, PolicyConfig
+from mmrl.config.policy import FROZEN, PolicyConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
@@ -56,8 +56,7 @@ class GeneratorEncoder:
         if not layers:
             raise ConfigError("encoder.layers: name at least one module of the denoiser, such as transformer_blocks.2")
         settings = SamplingConfig.model_validate({"steps": 2, "guidance_scale": 1.0, **(sampling or {})})
-        frozen = LoraConfig(rank=1, alpha=1)  # an adapter that stays 0, rather than a copy of all weights
-        chosen = PolicyConfig(model=model, revision=revision, train="lora", lora=frozen, device=device)
+        chosen = PolicyConfig(model=model, revision=revision, train="lora", lora=FROZEN, device=device)
         self.policy = PipelinePolicy.from_config(chosen, settings)
         for parameter in self.policy.parameters_to_train().values():
             parameter.requires_grad_(False)

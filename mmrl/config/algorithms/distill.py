@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from mmrl.config.algorithms.base import AlgorithmConfig
-from mmrl.config.named_models import kind_of
+from mmrl.config.named_models import kind_of, missing_model_errors
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.config.section import Section
 
@@ -76,8 +76,6 @@ class DistillConfig(AlgorithmConfig):
             yield "algorithm.teachers: texts have one teacher: set algorithm.teacher, and leave this out"
         named = {"teacher": self.teacher} if not self.teachers or self.teacher in config.models else {}
         for key, name in (named | {f"teachers.{source}": name for source, name in self.teachers.items()}).items():
-            if name not in config.models:
-                known = ", ".join(config.models) or "it is empty"
-                yield f"algorithm.{key}: there is no model {name} in models ({known}): name one there"
-            elif (kind := kind_of(config, name)) != config.policy.kind:
+            yield from missing_model_errors(config, f"algorithm.{key}", name)
+            if name in config.models and (kind := kind_of(config, name)) != config.policy.kind:
                 yield f"algorithm.{key}: {name} is of kind {kind}, and the policy of kind {config.policy.kind}"

@@ -16,6 +16,7 @@ from mmrl.config.algorithms.base import (
     MatchingConfig,
     source_errors,
 )
+from mmrl.config.named_models import POLICY, missing_model_errors
 from mmrl.config.sampling import SamplingConfig, TokenSamplingConfig
 from mmrl.config.section import Section
 
@@ -61,9 +62,8 @@ class DPOConfig(MatchingConfig):
             yield "algorithm.reference_free: the loss of media compares errors with the reference: leave it out"
         if self.reference is not None and (media or self.reference_free):
             yield "algorithm.reference: media and reference_free have none beside the policy's own: leave it out"
-        elif self.reference is not None and self.reference not in config.models:
-            known = ", ".join(config.models) or "it is empty"
-            yield f"algorithm.reference: there is no model {self.reference} in models ({known}): name one there"
+        elif self.reference is not None:
+            yield from missing_model_errors(config, "algorithm.reference", self.reference)
         if self.axis is not None and (media or self.experience != "pairs"):
             yield "algorithm.axis: it reads the two texts of a sample, which dpo on texts learns from: leave it out"
         if self.label_smoothing > 0 and self.loss != "sigmoid":
@@ -88,9 +88,9 @@ class MAHDPOConfig(AlgorithmConfig):
 class WritersConfig(Section):
     """The models that write the two answers of a pair, by their names in the run; `policy` is the policy as it is."""
 
-    chosen: str = "policy"
+    chosen: str = POLICY
     """The one of whose answers the best is chosen, such as the next generation of the policy."""
-    rejected: str = "policy"
+    rejected: str = POLICY
     """The one of whose answers the worst is rejected, such as the policy as training began."""
 
 
@@ -144,9 +144,8 @@ class OnlineDPOConfig(DPOConfig):
             if is_set:
                 yield f"data.{key}: algorithm.writers takes as many answers of each model as it says: leave it out"
         for key, name in (("chosen", writers.chosen), ("rejected", writers.rejected)):
-            if name != "policy" and name not in config.models:
-                known = ", ".join(config.models) or "it is empty"
-                yield f"algorithm.writers.{key}: there is no model {name} in models ({known}): name one there"
+            if name != POLICY:
+                yield from missing_model_errors(config, f"algorithm.writers.{key}", name)
 
 
 class MPOConfig(AlgorithmConfig):
