@@ -24,12 +24,12 @@ from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError
-from mmrl.policy import RolloutRequest, RowStart
+from mmrl.policy import RolloutRequest
 from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, ExperienceSource
-from mmrl.training.rollouts.collect import CollectedRollouts, ScoredRollouts
+from mmrl.training.rollouts.collect import CollectedRollouts, GroupSampler, ScoredRollouts
 from mmrl.training.rollouts.online import OnlineRollouts
-from mmrl.training.rollouts.start_rules import selection
+from mmrl.training.rollouts.start_rules import AtTemperature, selection
 from mmrl.training.run.timers import Phases
 
 STREAM = 11
@@ -66,13 +66,11 @@ class Questions:
 
     samples: Sequence[Sample]
     answers: int
-    temperature: float | None
 
     def next_requests(self, prompts: PromptSource, scored: ScoredRollouts | None) -> list[RolloutRequest]:
         """Return a request for each sample, then none."""
-        start = None if self.temperature is None else RowStart(temperature=self.temperature)
         samples = self.samples if scored is None else ()
-        return [RolloutRequest(sample, self.answers, group, start) for group, sample in enumerate(samples)]
+        return [RolloutRequest(sample, self.answers, group) for group, sample in enumerate(samples)]
 
     def select(self, scored: ScoredRollouts, iteration: int) -> CollectedRollouts:
         """Select all rows."""
@@ -143,8 +141,10 @@ class ControlledRollouts:
 
         def probe(temperature: float | None) -> ProbeAnswers:
             collector = replace(self._online.collector(iteration, progress, phases, seed), demonstrations=None)
-            questions = Questions(chosen, self._config.answers, temperature)
-            scored = collector.collect(questions, self._online.prompts).scored
+            sampler: GroupSampler = Questions(chosen, self._config.answers)
+            if temperature is not None:
+                sampler = AtTemperature(sampler, temperature)
+            scored = collector.collect(sampler, self._online.prompts).scored
             rows = [str(text) for rollout in scored.rollouts for text in rollout.media]
             self._probed += len(rows)
             shape = len(chosen), self._config.answers

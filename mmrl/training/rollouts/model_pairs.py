@@ -7,6 +7,7 @@ The policy learns from what others wrote, so each pair is read by teacher forcin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -136,9 +137,7 @@ class ModelPairs:
     def _scores(self, rollouts: Sequence[Rollout], iteration: int, progress: float) -> RewardOutput:
         seed = fold_in(self.seed, iteration, REWARD_STREAM)
         inputs = [item for rollout in rollouts for item in reward_inputs(rollout)]
-        sizes: dict[int, int] = {}
-        for item in inputs:
-            sizes[item.group] = sizes.get(item.group, 0) + 1
+        sizes = Counter(item.group for item in inputs)
         queue = ScoringQueue(self.suite, RewardContext(progress, self.models, seed), sizes)
         queue.add(inputs)
         queue.finish()
