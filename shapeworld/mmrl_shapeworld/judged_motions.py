@@ -18,14 +18,13 @@ from PIL import Image
 
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
-from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import Reward
-from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS
 from mmrl_shapeworld.checker import read
 from mmrl_shapeworld.motion import DIRECTIONS, Motion, draw_clip, sample_clip, sample_motion
 from mmrl_shapeworld.scenes import BACKGROUND
+from mmrl_shapeworld.task_rewards import moving_frames
 
 AXES = ("match", "motion")
 PAIRS = {"train": (71, 768), "development": (72, 256)}
@@ -87,9 +86,7 @@ class MotionAxes(Reward):
         Raises:
             InvalidAnswer: a single frame does not move.
         """
-        frames = [answer_image(frame) for frame in item.video]
-        if len(frames) < 2:
-            raise InvalidAnswer(f"a clip of {len(frames)} frames: nothing can move in it")
+        frames = moving_frames(item)
         motion = Motion.from_dict(item.references["answer"])
         match, moved = match_of(frames, motion), motion_of(frames, motion)
         return {self.name: (match + moved) / 2, f"{self.name}_match": match, f"{self.name}_motion": moved}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from PIL import Image
+
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer
@@ -51,6 +53,18 @@ class InpaintCheck(Reward):
         }
 
 
+def moving_frames(item: RewardInput) -> list[Image.Image]:
+    """Return the frames of a clip, as RGB.
+
+    Raises:
+        InvalidAnswer: a single frame does not move.
+    """
+    frames = [answer_image(frame) for frame in item.video]
+    if len(frames) < 2:
+        raise InvalidAnswer(f"a clip of {len(frames)} frames: nothing can move in it")
+    return frames
+
+
 class VideoCheck(Reward):
     """Score a clip, in [0, 1]: it shows the prompt's things, steady and moving; also strict correctness."""
 
@@ -65,8 +79,6 @@ class VideoCheck(Reward):
         Raises:
             InvalidAnswer: a single frame does not move.
         """
-        frames = [answer_image(frame) for frame in item.video]
-        if len(frames) < 2:
-            raise InvalidAnswer(f"a clip of {len(frames)} frames: nothing can move in it")
+        frames = moving_frames(item)
         verdict = judge_clip(frames, Motion.from_dict(item.references["answer"]))
         return {self.name: verdict.score, f"{self.name}_strict": float(verdict.strict)}
