@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.training.fork_server import Child, ForkServer
+from tests.training.killed_runs import KilledRun
 from tests.training.quickstart_run import assert_same
 
 PAIRS = "{name: online_dpo, writers: {chosen: future, rejected: past}}"
@@ -31,17 +30,12 @@ WORDS = [
 ]
 
 
-def start(server: ForkServer, folder: Path, **orders: Any) -> Child:
-    folder.mkdir(parents=True, exist_ok=True)
-    return server.start(folder, "train", "shapes-reasoning", *WORDS, **orders)
+RUN = KilledRun("shapes-reasoning", WORDS)
 
 
 @pytest.fixture(scope="module")
 def run(fork_server, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("generations")
-    child = start(fork_server, folder)
-    assert child.wait() == 0, child.output_text()
-    return folder / "run"
+    return RUN.undisturbed(fork_server, tmp_path_factory.mktemp("generations"))[0]
 
 
 def parameters(run: Path, step: int, name: str) -> dict[str, torch.Tensor]:
@@ -62,8 +56,7 @@ def test_the_next_generation_begins_as_the_policy_and_leads_it(run):
 
 
 def test_a_kill_before_the_second_generation_changes_nothing(run, fork_server, tmp_path):
-    child = start(fork_server, tmp_path, signals=[signal.SIGKILL], at="os.rename run/checkpoints/.step-4.tmp")
+    child = RUN.start(fork_server, tmp_path, signals=[signal.SIGKILL], at="os.rename run/checkpoints/.step-4.tmp")
     assert child.wait() == -signal.SIGKILL  # step 4 is the first of the second generation, and is computed again
-    resumed = fork_server.start(tmp_path, "train", "--resume", "run")
-    assert resumed.wait() == 0, resumed.output_text()
+    RUN.finish(fork_server, tmp_path)
     assert_same(run, tmp_path / "run")

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
-import signal
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +13,7 @@ from mmrl.build.load_models import build_learners, build_models, load_trained
 from mmrl.build.policies import build_policy
 from mmrl.config.loading.load import load_config
 from mmrl.data.sample import Sample
-from tests.training.fork_server import Child, ForkServer
+from tests.training.killed_runs import KilledRun
 from tests.training.quickstart_run import assert_same
 
 WORLD = "mmrl_shapeworld.worlds.redrawn_scenes"
@@ -43,24 +39,12 @@ WORDS = [
 ]
 
 
-def start(server: ForkServer, folder: Path, **orders: Any) -> Child:
-    folder.mkdir(parents=True, exist_ok=True)
-    return server.start(folder, "train", "shapes-vlm", *WORDS, **orders)
-
-
-def finish(server: ForkServer, folder: Path) -> None:
-    words = ["--resume", "run"] if (folder / "run/config.yaml").exists() else ["shapes-vlm", *WORDS]
-    child = server.start(folder, "train", *words)
-    assert child.wait() == 0, child.output_text()
+RUN = KilledRun("shapes-vlm", WORDS)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(fork_server, tmp_path_factory) -> tuple[Path, float]:
-    folder = tmp_path_factory.mktemp("kinds")
-    began = time.monotonic()
-    child = start(fork_server, folder)
-    assert child.wait() == 0, child.output_text()
-    return folder / "run", time.monotonic() - began
+    return RUN.undisturbed(fork_server, tmp_path_factory.mktemp("kinds"))
 
 
 def test_each_model_learns_in_its_stages_alone(undisturbed):
@@ -82,14 +66,8 @@ def test_each_model_learns_in_its_stages_alone(undisturbed):
 @pytest.mark.parametrize("draw", [1, *(pytest.param(draw, marks=pytest.mark.slow) for draw in (0, *range(2, 8)))])
 def test_a_kill_at_a_random_moment_changes_nothing(fork_server, undisturbed, tmp_path, draw):
     run, seconds = undisturbed
-    child = start(fork_server, tmp_path)
-    steps = draw * 5 % 7
-    if steps:
-        child.await_text(f"step    {steps}/7")
-    time.sleep(seconds * random.Random(draw).random() / (7 if steps else 2))
-    child.send(signal.SIGKILL)
-    child.wait()
-    finish(fork_server, tmp_path)
+    RUN.kill(fork_server, tmp_path, draw, after=draw * 5 % 7, steps=7, seconds=seconds)
+    RUN.finish(fork_server, tmp_path)
     assert_same(run, tmp_path / "run")
 
 

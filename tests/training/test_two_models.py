@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +16,7 @@ from mmrl.config.loading.load import load_config
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
-from tests.training.fork_server import Child, ForkServer
+from tests.training.killed_runs import KilledRun
 from tests.training.quickstart_run import assert_same
 
 WORDS = [
@@ -51,24 +48,12 @@ class AsTheOther(Reward):
         return [sum(each[-1:] == item.text[-1:] for each in found) / 2 for item, found in rows]
 
 
-def start(server: ForkServer, folder: Path, **orders: Any) -> Child:
-    folder.mkdir(parents=True, exist_ok=True)
-    return server.start(folder, "train", "shapes-reasoning", *WORDS, **orders)
-
-
-def finish(server: ForkServer, folder: Path) -> None:
-    words = ["--resume", "run"] if (folder / "run/config.yaml").exists() else ["shapes-reasoning", *WORDS]
-    child = server.start(folder, "train", *words)
-    assert child.wait() == 0, child.output_text()
+RUN = KilledRun("shapes-reasoning", WORDS)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(fork_server, tmp_path_factory) -> tuple[Path, float]:
-    folder = tmp_path_factory.mktemp("two")
-    began = time.monotonic()
-    child = start(fork_server, folder)
-    assert child.wait() == 0, child.output_text()
-    return folder / "run", time.monotonic() - began
+    return RUN.undisturbed(fork_server, tmp_path_factory.mktemp("two"))
 
 
 def test_each_model_learns_in_its_stages_alone(undisturbed):
@@ -89,21 +74,15 @@ def test_each_model_learns_in_its_stages_alone(undisturbed):
 @pytest.mark.parametrize("draw", [1, *(pytest.param(draw, marks=pytest.mark.slow) for draw in (0, *range(2, 10)))])
 def test_a_kill_at_a_random_moment_changes_nothing(fork_server, undisturbed, tmp_path, draw):
     run, seconds = undisturbed
-    child = start(fork_server, tmp_path)
-    steps = draw * 4 % 7
-    if steps:
-        child.await_text(f"step    {steps}/7")
-    time.sleep(seconds * random.Random(draw).random() / (7 if steps else 2))
-    child.send(signal.SIGKILL)
-    child.wait()
-    finish(fork_server, tmp_path)
+    RUN.kill(fork_server, tmp_path, draw, after=draw * 4 % 7, steps=7, seconds=seconds)
+    RUN.finish(fork_server, tmp_path)
     assert_same(run, tmp_path / "run")
 
 
 def test_a_kill_in_the_second_stage_of_a_round_repeats_it(fork_server, undisturbed, tmp_path):
-    child = start(fork_server, tmp_path, signals=[signal.SIGKILL], at="os.rename run/checkpoints/.step-6.tmp")
+    child = RUN.start(fork_server, tmp_path, signals=[signal.SIGKILL], at="os.rename run/checkpoints/.step-6.tmp")
     assert child.wait() == -signal.SIGKILL
-    finish(fork_server, tmp_path)
+    RUN.finish(fork_server, tmp_path)
     assert_same(undisturbed[0], tmp_path / "run")
 
 
