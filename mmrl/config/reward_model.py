@@ -47,6 +47,9 @@ class RewardEncoderConfig(Section):
     """`latents`: how much noise is added."""
     sampling: dict[str, Any] = Field(default_factory=dict)
     """`latents`: keys of `sampling` that the pipeline's calls need, such as num_frames of a video."""
+    prompt_components: NonNegativeInt = 0
+    """`latents`: principal components of the prompt's mean state that a head sees too. Where the denoiser's states say
+    little about the prompt, a score of how well latents suit it needs some; 0: none."""
     revision: str | None = None
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from torch import Tensor
 from mmrl.config.policy import FROZEN, PolicyConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.errors import ConfigError
+from mmrl.errors import ConfigError, UnsupportedError
 from mmrl.generation.diffusion.denoiser_hook import find_denoisers
 from mmrl.generation.diffusion.denoiser_states import find_modules, pooled_states, row_states
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
@@ -67,7 +67,7 @@ class GeneratorEncoder:
         self.denoiser = next(iter(denoisers.values()))
         self.layers = tuple(layers)
         self._find()
-        self._recorded: tuple[tuple[str, ...], Rollout] | None = None
+        self._recorded: tuple[tuple[str, ...], Rollout, Tensor | None] | None = None
 
     def encode(self, media: Sequence[Any]) -> Tensor:  # [B, ...]
         """Return the clean latents of pictures, or of videos as lists of frames.
@@ -84,12 +84,26 @@ class GeneratorEncoder:
 
         float64 latents give float64 features, once the pipeline is in float64 itself.
         """
-        rollout = self._rollout(latents, prompts)
+        rollout, _ = self._call(latents, prompts)
         outputs = self.policy.denoiser_states(rollout, latents, sigma, self._modules)
         pooled = [pooled_states(row_states(output, len(prompts))) for output in outputs]
         level = torch.arange(1, LEVEL_WAVES + 1, device=latents.device) * torch.pi * sigma
         found = torch.cat([*pooled, level.cos().expand(len(prompts), -1).to(pooled[0])], dim=1)
         return found if found.dtype == torch.float64 else found.float()
+
+    def prompt_states(self, latents: Tensor, prompts: Sequence[str]) -> Tensor:  # [B, ...] -> [B, E]
+        """Return what the denoiser reads of each prompt, the mean over its positions.
+
+        It costs nothing beside `features` of the same prompts.
+
+        Raises:
+            UnsupportedError: the denoiser has no input of the name encoder_hidden_states.
+        """
+        _, states = self._call(latents, prompts)
+        if states is None:
+            raise UnsupportedError(f"{type(self.denoiser).__name__} reads no prompt as encoder_hidden_states: set "
+                                   "encoder.prompt_components to 0")  # fmt: skip
+        return states
 
     def to(self, dtype: torch.dtype) -> GeneratorEncoder:
         """Convert the pipeline, and return this encoder."""
@@ -101,12 +115,23 @@ class GeneratorEncoder:
     def _find(self) -> None:
         self._modules = find_modules(self.denoiser, self.layers)
 
-    def _rollout(self, latents: Tensor, prompts: Sequence[str]) -> Rollout:
-        """Return the recording of the pipeline's call for these prompts; that of the last ones is kept."""
+    def _call(self, latents: Tensor, prompts: Sequence[str]) -> tuple[Rollout, Tensor | None]:
+        """Return the recorded call of the pipeline for these prompts, and their states; those of the last are kept."""
         if self._recorded is None or self._recorded[0] != tuple(prompts):
             samples = [Sample(str(row), prompt=prompt) for row, prompt in enumerate(prompts)]
             none: list[Any] = [None] * len(samples)
-            with torch.no_grad():
-                rollout = self.policy.rollout_from_latents(samples, range(len(samples)), latents.detach(), none)
-            self._recorded = (tuple(prompts), rollout)
-        return self._recorded[1]
+            states: list[Tensor] = []
+
+            def keep(module: Any, inputs: Any, named: Mapping[str, Any]) -> None:
+                read = named.get("encoder_hidden_states")
+                if isinstance(read, Tensor):  # [B N, E], repeated for each frame in some pipelines of videos
+                    states.append(read.reshape(len(samples), -1, read.shape[-1]).mean(1))
+
+            hook = self.denoiser.register_forward_pre_hook(keep, with_kwargs=True)
+            try:
+                with torch.no_grad():
+                    rollout = self.policy.rollout_from_latents(samples, range(len(samples)), latents.detach(), none)
+            finally:
+                hook.remove()
+            self._recorded = (tuple(prompts), rollout, states[0] if states else None)
+        return self._recorded[1:]

@@ -14,8 +14,9 @@ from mmrl.data.media.decode import load_image, load_video
 from mmrl.data.media.sample_media import is_video
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
+from mmrl.rewards.learned.feature_scale import FeatureScale
 from mmrl.rewards.learned.head_training import JudgedPairs, RatedAnswers
-from mmrl.rewards.learned.learned_latents import LatentEncoder
+from mmrl.rewards.learned.learned_latents import LatentEncoder, latent_features
 from mmrl.seeds import fold_in
 
 BATCH = 128
@@ -31,10 +32,8 @@ class LatentAnswers:
     data: JudgedPairs | RatedAnswers
     unseen: Mapping[float, JudgedPairs | RatedAnswers]
     """The further answers at each noise level of the card."""
-    centre: Tensor
-    """[F] the mean of the features, which is subtracted."""
-    unit: Tensor
-    """[F] their standard deviation, by which they are divided."""
+    scale: FeatureScale
+    """From features to these units."""
 
     def all_unseen(self) -> JudgedPairs | RatedAnswers:
         """Return the further answers at all levels."""
@@ -63,23 +62,19 @@ def latent_answers(
         DataError: a sample has no pictures or videos to compare.
     """
     noise = config.encoder.noise
-    data = _joined([
+    parts, counts = zip(*(
         _features(config, encoder, train, targets[0], (place, place + 1), fold_in(config.seed, 11, place))
         for place in range(noise.draws)
-    ])  # fmt: skip
+    ), strict=True)  # fmt: skip
+    data = _joined(parts)
     levels = measured_levels(noise)
     unseen = {
-        sigma: _features(config, encoder, validation, targets[1], sigma, fold_in(config.seed, 12, place))
+        sigma: _features(config, encoder, validation, targets[1], sigma, fold_in(config.seed, 12, place))[0]
         for place, sigma in enumerate(levels)
     }
     every = data.features if isinstance(data, RatedAnswers) else torch.cat([data.chosen, data.rejected])
-    centre, unit = every.mean(0), every.std(0).clamp(min=1e-3)
-    return LatentAnswers(
-        _scaled(data, centre, unit),
-        {sigma: _scaled(each, centre, unit) for sigma, each in unseen.items()},
-        centre,
-        unit,
-    )
+    scale = FeatureScale.fit(every, counts[0], config.encoder.prompt_components)
+    return LatentAnswers(_scaled(data, scale), {sigma: _scaled(each, scale) for sigma, each in unseen.items()}, scale)
 
 
 def measured_levels(noise: LatentNoiseConfig) -> list[float]:
@@ -102,10 +97,11 @@ def _features(
     targets: Tensor,
     at: float | tuple[int, int],  # a level, or the number of a draw and the next one
     seed: int,
-) -> JudgedPairs | RatedAnswers:
-    """Return the features of all answers of samples, with the same noise level in a batch."""
+) -> tuple[JudgedPairs | RatedAnswers, int]:
+    """Return the features of all answers, with the same noise level in a batch, and how many are not of the prompt."""
     chance = torch.Generator().manual_seed(seed % 2**63)
-    found = []
+    with_prompts = config.encoder.prompt_components > 0
+    found, count = [], 0
     for start in range(0, len(samples), BATCH):
         some = samples[start : start + BATCH]
         sigma = at if isinstance(at, float) else level_of_batch(config.encoder.noise, at[0], chance)
@@ -115,10 +111,12 @@ def _features(
             clean = encoder.encode(answers)
             noise = torch.randn(clean.shape, generator=chance).to(clean)
             with torch.no_grad():
-                sides.append(encoder.features((1 - sigma) * clean + sigma * noise, sigma, prompts).cpu())
+                noisy = (1 - sigma) * clean + sigma * noise
+                features, count = latent_features(encoder, noisy, sigma, prompts, with_prompts)
+            sides.append(features.cpu())
         own = targets[start : start + BATCH]
         found.append(RatedAnswers(sides[0], own) if len(sides) == 1 else JudgedPairs(sides[0], sides[1], own))
-    return _joined(found)
+    return _joined(found), count
 
 
 def _answers(config: RewardModelConfig, samples: Sequence[Sample]) -> list[list[Any]]:
@@ -154,7 +152,7 @@ def _joined(parts: Sequence[JudgedPairs | RatedAnswers]) -> JudgedPairs | RatedA
     return RatedAnswers(torch.cat([each.features for each in rated]), torch.cat([each.scores for each in rated]))
 
 
-def _scaled(answers: JudgedPairs | RatedAnswers, centre: Tensor, unit: Tensor) -> JudgedPairs | RatedAnswers:
+def _scaled(answers: JudgedPairs | RatedAnswers, scale: FeatureScale) -> JudgedPairs | RatedAnswers:
     if isinstance(answers, RatedAnswers):
-        return replace(answers, features=(answers.features - centre) / unit)
-    return replace(answers, chosen=(answers.chosen - centre) / unit, rejected=(answers.rejected - centre) / unit)
+        return replace(answers, features=scale(answers.features))
+    return replace(answers, chosen=scale(answers.chosen), rejected=scale(answers.rejected))

@@ -162,7 +162,7 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
         sampling=config.encoder.sampling,
     )
     card = card_text(config, len(train), quality)
-    others = None if latent is None else {"centre": latent.centre, "unit": latent.unit}
+    others = None if latent is None else latent.scale.tensors()
     write_reward_folder(folder, settings, members.heads, latents, card, inverses, others)
     return TrainedReward(folder, quality)
 

@@ -27,7 +27,7 @@ from mmrl_shapeworld.scenes import BACKGROUND
 from mmrl_shapeworld.task_rewards import moving_frames
 
 AXES = ("match", "motion")
-PAIRS = {"train": (71, 768), "development": (72, 256)}
+PAIRS = {"train": (71, 2048), "development": (72, 256)}
 PROMPTS = {"train": (73, 1024), "development": (74, 256), "validation": (75, 384)}
 """Seed and size of each set."""
 NAMES = (*(f"motion-pairs-{part}" for part in PAIRS), *(f"motions-one-{part}" for part in PROMPTS))

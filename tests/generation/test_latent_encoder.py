@@ -47,6 +47,21 @@ def test_features_depend_on_latents_prompt_and_level_of_their_own_row_alone(name
 
 
 @pytest.mark.parametrize("name", SHAPES)
+def test_states_of_a_prompt_are_what_the_pipeline_encodes_whatever_the_latents(name):
+    encoder, latents = encoder_of(name), latents_of(name)
+    found = encoder.prompt_states(latents, PROMPTS[name])
+    with torch.no_grad():
+        extra = {"num_images_per_prompt": 1, "do_classifier_free_guidance": False, "device": "cpu"}
+        prompt = {"prompt": PROMPTS[name]}
+        if name == "sd3":
+            prompt |= {"prompt_2": None, "prompt_3": None, "max_sequence_length": 1}
+        expected = encoder.policy.pipeline.encode_prompt(**prompt, **extra)[0]
+    torch.testing.assert_close(found, expected.mean(1), atol=1e-5, rtol=1e-5)
+    other = encoder.prompt_states(latents + 1, [PROMPTS[name][1], PROMPTS[name][0]])
+    torch.testing.assert_close(other.flip(0), found, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", SHAPES)
 def test_gradient_of_a_head_against_finite_differences(name):
     encoder = GeneratorEncoder(str(GENERATORS[name]), LAYERS[name], SAMPLING[name], device="cpu").to(torch.float64)
     head = ScoreHead(HeadShape(features=WIDTH[name] + LEVEL_WAVES, axes=2, hidden=8)).double()

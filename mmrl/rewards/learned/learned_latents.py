@@ -14,6 +14,7 @@ from mmrl.rewards.core.latent_reward import LatentReward
 from mmrl.rewards.core.reward import Scored
 from mmrl.rewards.core.reward_errors import FAULTS, RewardError, ScoringFailed, attempt
 from mmrl.rewards.core.reward_io import RewardInput, WeightFile
+from mmrl.rewards.learned.feature_scale import FeatureScale
 from mmrl.rewards.models.model_files import ResolvedFile
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ class LatentEncoder(Protocol):
 
     def features(self, latents: Tensor, sigma: float, prompts: Sequence[str]) -> Tensor:
         """Return [B, F] of latents (1 - sigma) x_0 + sigma noise, with gradients in the latents."""
+
+    def prompt_states(self, latents: Tensor, prompts: Sequence[str]) -> Tensor:
+        """Return [B, E], the mean of what the generator reads of each prompt."""
 
 
 def load_latent_encoder(
@@ -84,7 +88,7 @@ class LearnedLatentsReward(LatentReward):
         )
         self.noise = settings.noise
         self._heads = [head.to(place).requires_grad_(False) for head in heads]
-        self._centre, self._unit = others["centre"].to(place), others["unit"].to(place)
+        self._scale = FeatureScale.from_tensors(others)
         self._scores = StandardisedHeads(model, settings, self._heads, axis, pessimism, weights)
         self._file = ResolvedFile(folder / HEADS, str(folder / HEADS)).weight_file()
         self._lock = threading.Lock()  # a pipeline is called once at a time
@@ -112,8 +116,22 @@ class LearnedLatentsReward(LatentReward):
             return self._scored(latents, sigma, batch)[0]
 
     def _scored(self, noisy: Tensor, sigma: float, items: Sequence[RewardInput]) -> tuple[Tensor, Tensor]:
-        features = self.encoder.features(noisy, sigma, [item.prompt for item in items])
-        return self._scores.score_and_spread((features - self._centre) / self._unit)
+        prompts = [item.prompt for item in items]
+        features, _ = latent_features(self.encoder, noisy, sigma, prompts, self._scale.prompts is not None)
+        return self._scores.score_and_spread(self._scale(features))
+
+
+def latent_features(
+    encoder: LatentEncoder, latents: Tensor, sigma: float, prompts: Sequence[str], with_prompts: bool
+) -> tuple[Tensor, int]:  # [B, F], or [B, F + E] with the states of prompts
+    """Return the features of latents, followed by the states of their prompts if these count, and F."""
+    import torch
+
+    features = encoder.features(latents, sigma, prompts)
+    count = features.shape[1]
+    if with_prompts:
+        features = torch.cat([features, encoder.prompt_states(latents, prompts).to(features)], dim=1)
+    return features, count
 
 
 def noised(clean: Tensor, sigma: float, seed: int) -> Tensor:  # [B, ...]

@@ -86,7 +86,7 @@ def write_reward_folder(
 def read_reward_folder(folder: Path) -> tuple[RewardModelSettings, list[ScoreHead], Mapping[str, Tensor]]:
     """Return settings, the members in evaluation mode, and the other tensors.
 
-    These are `latents` of raters, `inverses`, and `centre` and `unit` of the features of a generator.
+    These are `latents` of raters, `inverses`, and those of the `FeatureScale` of a generator's features.
 
     Raises:
         RewardError: the folder is not one of a reward model, or is damaged. The message names the file.
