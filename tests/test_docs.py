@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from mmrl.build.training_setup import check
 from mmrl.cli import app
 from mmrl.config import ConfigError, load_config
+from mmrl.rewards.core.registry import BUILT_IN
+from mmrl.studies.systems import load_systems
 from mmrl.workflows.train_reward import load_reward_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +54,13 @@ def test_readme_has_the_two_commands():
     commands = documented_commands(PAGES[0].read_text(encoding="utf-8"))
     assert ["make", "quickstart"] in commands
     assert ["make", "test"] in commands
+
+
+def test_the_readme_counts_rewards_and_recipes_as_they_are():
+    text = PAGES[0].read_text(encoding="utf-8")
+    assert f"{len(BUILT_IN)} rewards, from IoU" in text
+    with_recipe = [each for each in load_systems() if each.recipe]
+    assert f"recipes for [{len(with_recipe)} papers' systems]" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
