@@ -170,6 +170,17 @@ def test_prompts_name_two_dimensions_in_doubt_and_judges_of_two_turns_pick_these
     assert 0.79 < right["one"] / len(one) < 0.87 and 0.84 < right["two"] / len(two) < 0.9
 
 
+@pytest.mark.parametrize("kind", ["plain", "stressed"])
+def test_later_pairs_are_as_many_as_those_of_validation_and_none_is_among_them(kind):
+    before, later = picture_pairs("validation", kind), picture_pairs("later", kind)
+    assert len(set(later)) == len(before) == SIZES["validation"] and not {*before} & {*later}
+    assert sum(pair.stressed for pair in later) == (128 if kind == "stressed" else 0)
+    assert Counter(pair.dimension for pair in later).keys() == {*DIMENSIONS}
+    name = "judge-stressed" if kind == "stressed" else "judge-doubted"
+    found = samples(f"{name}-later")
+    assert len(found) == 512 and not any(each.demonstration for each in found)
+
+
 def test_every_split_loads_and_sources_are_named():
     for name in NAMES:
         sources = {each.source for each in samples(name)}

@@ -62,6 +62,15 @@ def test_the_later_prompts_are_the_second_half_of_validation_and_none_is_of_the_
     assert splits.samples(f"{family}-validation-later")[0].demonstration is None
 
 
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_more_validation_prompts_are_of_the_same_purpose_and_lengths_and_none_of_validation(family):
+    validation, more = calculations(f"{family}-validation"), calculations(f"{family}-validation-more")
+    assert len(set(more)) == len(more) == 512 and not {*validation} & {*more}
+    assert {part_of(each) for each in more} == {"validation"}
+    assert {each.operands for each in more[:256]} <= {*FAMILIES[family].operands}
+    assert splits.samples(f"{family}-validation-more")[0].demonstration is None
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prompts_of_hard_subtractions_and_later_ones_are_those_of_their_purpose_alone(family):
     for part, purpose in (("", "train"), ("-development", "development"), ("-validation", "validation")):

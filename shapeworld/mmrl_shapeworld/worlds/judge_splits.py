@@ -17,6 +17,9 @@ demonstrations of `judge-doubted-turns-train` pick these two.
 Every second pair of `judge-stressed-train`, `-development` and `-validation` has a stressed caption (sources
 `judge-stressed` and `judge-plain`). Demonstrations choose their criteria by the caption; in `judge-rubric-train`, which
 has the same pairs, they go through all dimensions and count each alike.
+
+`judge-stressed-later` and `judge-doubted-later` have the pairs that would have come after those of `-validation`, for
+studies that have decided on these before.
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ QUESTION = "{prompt}"
 NAMES = (
     *(f"judge{kind}-{part}" for kind in ("", "-pairs", "-specked", "-weighed", "-stressed") for part in SIZES),
     *(f"judge-doubted-{part}" for part in SIZES),
+    "judge-stressed-later",
+    "judge-doubted-later",
     "judge-turns-train",
     "judge-doubted-turns-train",
     "judge-rubric-train",
@@ -58,6 +63,8 @@ PICKS = 2
 """The number of dimensions that a careless judge of two turns picks."""
 FOUND = 0.7
 """The probability that the one that decides is among them, if it is not there by chance."""
+LATER = "later"
+"""The pairs that would have come next after those of `validation`, as many."""
 _SEED = 137
 Kind = Literal["plain", "stressed", "weighed"]
 """The ways in which pairs are drawn."""
@@ -77,7 +84,9 @@ def picture_pairs(part: str, kind: Kind = "plain") -> tuple[PicturePair, ...]:
 
     Of `stressed` ones every second caption is stressed; `weighed` ones are all of `sample_weighed_pair`.
     """
-    rng = np.random.default_rng((_SEED, list(SIZES).index(part), get_args(Kind).index(kind)))
+    of = "validation" if part == LATER else part
+    known = SIZES[of] if part == LATER else 0
+    rng = np.random.default_rng((_SEED, list(SIZES).index(of), get_args(Kind).index(kind)))
 
     def draw(number: int) -> PicturePair:
         dimension = DIMENSIONS[number // 2 % len(DIMENSIONS)]
@@ -85,7 +94,7 @@ def picture_pairs(part: str, kind: Kind = "plain") -> tuple[PicturePair, ...]:
             return sample_weighed_pair(rng, dimension)
         return sample_pair(rng, dimension, kind == "stressed" and number % 2 == 1)
 
-    return draw_disjoint(part, SIZES[part], draw)
+    return draw_disjoint(of, known + SIZES[of], draw)[known:]
 
 
 def samples(split: str) -> list[Sample]:
