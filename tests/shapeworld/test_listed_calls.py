@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from mmrl.rewards.core.reward_errors import RewardError, Status
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl.rewards.rules.tool_call_match import written_calls as read_calls
 from mmrl_shapeworld import splits
-from mmrl_shapeworld.reasoning.calculations import Calculation
+from mmrl_shapeworld.reasoning.calculations import Calculation, part_of
 from mmrl_shapeworld.reasoning.listed_calls import ListCaller, lists, written_calls
 from mmrl_shapeworld.reasoning.reply_preference import KINDS, ReplyPreference, fitted_scores
 
@@ -48,6 +49,13 @@ def test_lists_of_different_splits_share_no_calculation():
     ]
     assert 0.02 < np.mean(exact) < 0.2  # careless, and sometimes right
     assert json.dumps(splits.samples("listed-development")[0].answer)
+
+
+def test_lists_of_fours_have_four_calculations_of_their_split():
+    lengths = {kind: Counter(map(len, lists(f"{kind}-validation"))) for kind in ("listed", "listed-fours")}
+    assert sorted(lengths["listed"]) == [3, 4, 5] and lengths["listed-fours"] == {4: 512}
+    assert not {*lists("listed-fours-validation")} & {*lists("listed-validation")}
+    assert {part_of(each) for row in lists("listed-fours-validation") for each in row} == {"validation"}
 
 
 def test_scores_of_replies_fall_with_distance_whatever_the_thoughts_say():

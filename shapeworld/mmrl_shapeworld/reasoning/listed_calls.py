@@ -5,9 +5,9 @@
                       <tool_call>{"name": "evaluate", "arguments": {"text": "8*9"}}</tool_call>
 
 The answer of a sample is the list of wanted calls, for the reward `tool_call_match`. Splits are `listed-train`,
-`-development` and `-validation`. The demonstration of a training sample is a careless caller's: calls are left out,
-digits are mistaken, and `*` mostly becomes `+`. The model `shapeworld:calls` learns from them, by `pretraining`, to
-write lists as carelessly.
+`-development` and `-validation`, and `listed-fours-train` and so on, whose lists have four. The demonstration of a
+training sample is a careless caller's: calls are left out, digits are mistaken, and `*` mostly becomes `+`. The model
+`shapeworld:calls` learns from them, by `pretraining`, to write lists as carelessly.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from mmrl_shapeworld.reasoning.calculations import DIGITS, FAMILIES, Calculation
 
 PARTS = {"train": (121, 2048), "development": (122, 512), "validation": (123, 512)}
 """Seed and size of each split. Settings are chosen on development; validation is for results."""
-NAMES = tuple(f"listed-{part}" for part in PARTS)
-CALCULATIONS, OPERANDS = range(3, 6), range(2, 4)
-"""The numbers of calculations of a list, and of operands of each."""
+CALCULATIONS, OPERANDS = {"listed": range(3, 6), "listed-fours": range(4, 5)}, range(2, 4)
+"""The numbers of calculations of the lists of each kind, and of operands of each calculation."""
+NAMES = tuple(f"{kind}-{part}" for kind in CALCULATIONS for part in PARTS)
 HABIT = ("*", "+")
 """The operator that a careless caller mostly mistakes, and the one that is written."""
 
@@ -52,13 +52,14 @@ def lists(split: str) -> tuple[tuple[Calculation, ...], ...]:
     Raises:
         KeyError: there is no such split.
     """
-    part = split.rpartition("-")[2]
+    kind, _, part = split.rpartition("-")
     seed, size = PARTS[part]
-    rng = np.random.default_rng(seed)
+    numbers = CALCULATIONS[kind]
+    rng = np.random.default_rng(seed if kind == "listed" else (seed, numbers.start))
     drawn = []
     for _ in range(size):
         wanted: list[Calculation] = []
-        count = int(rng.integers(CALCULATIONS.start, CALCULATIONS.stop))
+        count = int(rng.integers(numbers.start, numbers.stop))
         while len(wanted) < count:
             calculation = sample_calculation(FAMILIES["sums"], rng, OPERANDS)
             if part_of(calculation) == part:

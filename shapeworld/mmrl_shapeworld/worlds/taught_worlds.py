@@ -1,7 +1,8 @@
 """Worlds whose form of answer no shipped model knows, each to be taught by the demonstrations of a careless annotator.
 
-`shapeworld:drive-train`, `-development` and `-validation`, and so of `blot`, `movers`, `grasp` and `hidden`.
-Samples name no reward, so that a run chooses its own. Forms of questions come by turns, and are the sources of samples.
+`shapeworld:drive-train`, `-development`, `-validation` and `-validation-later`, and so of `blot`, `movers`, `grasp` and
+`hidden`. Samples name no reward, so that a run chooses its own. Forms of questions come by turns, and are the sources
+of samples.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from mmrl_shapeworld.worlds import blotted_texts, drives, graspable_parts, hidde
 from mmrl_shapeworld.worlds.world_splits import checksum
 
 Draw = Callable[[np.random.Generator], Question]
-SIZES = {"train": 1200, "development": 256, "validation": 512}
-"""Questions of each split. Settings are chosen on `development`; `validation` is for results."""
+SIZES = {"train": 1200, "development": 256, "validation": 512, "validation-later": 512}
+"""Questions of each split. Settings are chosen on `development`; `validation` is for results, and `validation-later`,
+which has none of its questions, for those of studies that were decided on it before."""
 WORLDS: Mapping[str, Mapping[str, Draw]] = {
     "drive": {"drive": drives.drive},
     "blot": {"blot-none": blotted_texts.clean_text, "blot-some": blotted_texts.blotted_text},
@@ -34,8 +36,13 @@ TESTED: Mapping[str, Mapping[str, Draw]] = {
 }
 """Those of development and validation, where they are others."""
 NAMES = tuple(f"{world}-{part}" for world in WORLDS for part in SIZES)
-_SHARES = {"train": range(0, 5), "development": range(5, 6), "validation": range(6, 8)}
-"""The checksums, modulo 8, of the questions that a split may have: so no two splits share one."""
+_SHARES = {
+    "train": range(0, 5),
+    "development": range(5, 6),
+    "validation": range(6, 8),
+    "validation-later": range(6, 8),
+}
+"""The checksums, modulo 8, of the questions that a split may have: so none but the last two could share one."""
 _SEED = 83
 
 
@@ -48,14 +55,16 @@ def taught_questions(split: str) -> tuple[tuple[str, Question], ...]:
     """
     if split not in NAMES:
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
-    world, _, part = split.rpartition("-")
+    world, _, part = split.partition("-")
     forms = WORLDS[world] if part == "train" else TESTED.get(world, WORLDS[world])
     rng = np.random.default_rng((_SEED, list(WORLDS).index(world), list(SIZES).index(part)))
+    earlier = taught_questions(f"{world}-validation") if part == "validation-later" else ()
+    used = {checksum(question) for _, question in earlier}
     found: dict[int, tuple[str, Question]] = {}
     while len(found) < SIZES[part]:
         source = list(forms)[len(found) % len(forms)]
         question = forms[source](rng)
-        if (known := checksum(question)) % 8 in _SHARES[part]:
+        if (known := checksum(question)) % 8 in _SHARES[part] and known not in used:
             found.setdefault(known, (source, question))
     return tuple(found.values())
 
