@@ -76,6 +76,12 @@ def test_no_region_shows_two_of_the_things_that_are_apart():
     assert 0.15 < np.mean([scored(FixedRegions("grid"), s)["recall"] for s in samples("apart-validation")[:64]]) < 0.25
 
 
+def test_training_pages_of_things_that_are_apart_show_their_boxes():
+    for sample in samples("apart-train")[:20]:
+        assert json.loads(sample.demonstration) == [{"bbox_2d": each["box"]} for each in sample.answer]
+    assert all(sample.demonstration is None for sample in (*samples("apart-validation"), *samples("small-train")))
+
+
 def test_fixed_regions_follow_no_text():
     for kind in ("grid", "random"):
         reward = FixedRegions(kind)

@@ -6,7 +6,8 @@ to three regions, and is scored by `region_proposals`: a thing is found if a reg
 `FixedRegions` scores regions that follow no picture, with the same number and size.
 
 Splits are `small-train`, `-development` and `-validation`. On the pages of `apart-train` and so on the wanted things
-are three, of eight to ten pixels and too far from one another for two of them to be shown in one region.
+are three, of eight to ten pixels and too far from one another for two of them to be shown in one region. Training data
+have their boxes as demonstrations, for a first stage that detects them; a region has to be larger.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from mmrl.rewards.parsing.boxes import true_boxes
 from mmrl.rewards.rules.region_proposals import RegionProposals
 from mmrl_shapeworld.vqa.canvas import PIXELS, Picture, blank, png_uri
 from mmrl_shapeworld.vqa.questions import IN_PIXELS, Box
+from mmrl_shapeworld.worlds.crowds import bare_boxes
 from mmrl_shapeworld.worlds.disjoint_draws import draw_disjoint
 from mmrl_shapeworld.worlds.world_canvas import SEEN_COLOURS, SEEN_SHAPES, paint_thing
 
@@ -141,6 +143,7 @@ def _samples(split: str) -> tuple[Sample, ...]:
             images=(png_uri(_picture(pixels)),),
             answer=[{"box": list(box)} for box in boxes],
             source=split.partition("-")[0],
+            demonstration=bare_boxes(boxes) if split == f"{APART}-train" else None,
             metadata=dict(IN_PIXELS),
         )
         for number, (prompt, boxes, pixels) in enumerate(_pages(split))
