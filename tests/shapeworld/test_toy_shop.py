@@ -12,7 +12,7 @@ from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.shop.careless_shopper import CARELESS, EXPERT, shop
 from mmrl_shapeworld.shop.shop_environment import ShopEpisode, ShopTask, ToyShop
-from mmrl_shapeworld.shop.shop_splits import MADE, NAMES, SECOND, STEPS, UNSEEN, tasks
+from mmrl_shapeworld.shop.shop_splits import MADE, NAMES, PIVOTS, PROFILED, SECOND, STEPS, UNSEEN, tasks
 
 READER = MediaReader(MediaBudget())
 TASK = ShopTask("bread", (4, 1, 7), ("rope", "bread", "lamp"))
@@ -102,13 +102,47 @@ def test_a_single_step_is_right_if_it_is_the_recorded_one():
             assert episode.outcome()["success"] is right
 
 
+@pytest.mark.parametrize(
+    ("recorded", "action", "equivalent"),
+    [
+        (("open 4", "open 7"), "open 7", True),
+        (("open 4", "open 7"), "<explore>open 1", True),
+        (("open 4", "open 7"), "open 4", False),  # was opened before
+        (("open 4", "open 7"), "open 9", False),  # is not there
+        (("open 4", "open 7"), "take", False),
+        (("open 1", "take"), "take", True),
+        (("open 1", "take"), "open 7", False),
+        (("open 1", "take", "pay"), "pay", True),
+        (("open 1", "take", "pay"), "put", False),
+    ],
+)
+def test_a_single_step_that_does_the_same_counts_if_equivalent_ones_do(recorded, action, equivalent):
+    last = len(recorded) - 1
+    sample = Sample("one", answer=TASK.as_dict(), metadata={"start": last, "recorded": list(recorded)})
+    for match, right in (("equivalent", equivalent), ("exact", action == recorded[last])):
+        episode = ToyShop(match=match).begin(sample, READER)
+        for each in recorded[:last]:
+            assert episode.step(each).observation is not None
+        step = episode.step(action)
+        assert step.observation is None and step.rewards == {"match": float(right)}
+        assert episode.outcome()["success"] is right
+    with pytest.raises(ConfigError, match="match is 'same'; it is exact or equivalent"):
+        ToyShop(match="same")
+
+
+def test_pivots_are_some_of_the_profiled_steps():
+    profiled, pivots = splits.samples(PROFILED), splits.samples(PIVOTS)
+    assert {each.id for each in pivots} < {each.id for each in profiled} < {each.id for each in splits.samples(STEPS)}
+    assert len({each.id.partition("-step-")[0] for each in profiled}) == 200
+
+
 def test_splits_differ_and_the_larger_shops_want_unseen_things():
     prompts = {
         name: {str(task) for task in tasks(name)} for name in ("shop-train", "shop-development", "shop-validation")
     }
     assert len(set.union(*prompts.values())) == sum(map(len, prompts.values()))
     for name in NAMES:
-        if name == STEPS or name in MADE:
+        if name in (STEPS, PROFILED, PIVOTS) or name in MADE:
             continue
         for sample in splits.samples(name)[:50]:
             task = ShopTask.from_dict(sample.answer)

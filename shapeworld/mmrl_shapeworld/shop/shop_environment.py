@@ -13,6 +13,8 @@ shelves: who opens none twice always has enough. An action that cannot be carrie
 in the hand, and 1 when it is paid. It pays again at every turn that it lasts, unless it is taken as a potential.
 
 A turn may begin with a tag, such as <explore>, which the shop does not read (`mmrl.environments.tagged_steps` does).
+
+A sample with recorded actions is a single action after the first of them: whether it is the next one, or does the same.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
@@ -36,6 +38,7 @@ REFLECTIONS = "reflections"
 START, RECORDED = "start", "recorded"
 """The keys of the number of recorded actions that an episode begins with, and of the recorded actions."""
 REFUSED, AGAIN, GOT, HERE, ELSEWHERE = "no", "again", "got", "here", "none"
+Match = Literal["exact", "equivalent"]
 _ACTION = re.compile(r"open ([0-9])|take|put|pay")
 
 
@@ -83,7 +86,13 @@ class ToyShop:
     instructions = ""
     deadline_s: float | None = None
 
-    def __init__(self, reflections: int = 0, level: bool = False, spare_actions: int = SPARE_ACTIONS) -> None:
+    def __init__(
+        self,
+        reflections: int = 0,
+        level: bool = False,
+        spare_actions: int = SPARE_ACTIONS,
+        match: Match = "exact",
+    ) -> None:
         """
         Args:
             reflections: the actions of an episode that a reflector sends back with the word `again` before they cost
@@ -91,7 +100,12 @@ class ToyShop:
                 `metadata.reflections` takes its place.
             level: True gives a reward of each turn, how much of the task is done after it.
             spare_actions: actions of an episode beyond the number of shelves; two suffice.
+            match: the single actions that count after recorded ones. "exact": the recorded one alone; "equivalent":
+                also those that do the same, which is to open any new shelf where one was opened (PivotRL,
+                arXiv:2603.21383).
         """
+        if match not in ("exact", "equivalent"):
+            raise ConfigError(f"{self.name}: match is {match!r}; it is exact or equivalent")
         if reflections < 0:
             raise ConfigError(f"{self.name}: reflections is {reflections}; it is a number from 0")
         if spare_actions < SPARE_ACTIONS:
@@ -99,6 +113,7 @@ class ToyShop:
                 f"{self.name}: spare_actions is {spare_actions}; it takes {SPARE_ACTIONS} to take and to pay"
             )
         self.reflections, self.level, self.spare_actions = reflections, level, spare_actions
+        self.match: Match = match
         self.max_turns = MOST_SHELVES + spare_actions + max(reflections, SPARE_ACTIONS)
 
     def begin(self, sample: Sample, reader: MediaReader) -> ShopEpisode:
@@ -110,7 +125,7 @@ class ToyShop:
         recorded = sample.metadata.get(RECORDED)
         single = None if recorded is None else (int(sample.metadata[START]), str(recorded[sample.metadata[START]]))
         reflections = int(sample.metadata.get(REFLECTIONS, self.reflections))
-        return ShopEpisode(task, reflections, single, self.level, self.spare_actions)
+        return ShopEpisode(task, reflections, single, self.level, self.spare_actions, self.match)
 
     def first_turns(self, sample: Sample) -> tuple[str, ...]:
         """Return the recorded actions that an episode begins with, `metadata.start` of `metadata.recorded`."""
@@ -128,12 +143,13 @@ class ShopEpisode:
         single: tuple[int, str] | None = None,
         level: bool = False,
         spare_actions: int = SPARE_ACTIONS,
+        match: Match = "exact",
     ) -> None:
         self.task, self.opened, self.in_hand = task, dict[int, int](), -1
         self.at = -1
         """The place of the shelf that was opened last; -1: none."""
         self.left = len(task.shelves) + spare_actions
-        self._reflections, self._single, self._level = reflections, single, level
+        self._reflections, self._single, self._level, self._match = reflections, single, level, match
         self._actions = self._repeated = self._wasted = self._reflected = self._steps = 0
         self._found, self._ended, self._matched = False, "", False
 
@@ -162,13 +178,16 @@ class ShopEpisode:
             self._ended = "cut_off"
             return Step(None, {}, _info())
         text = read_tag(action)[1]
-        if self._single is not None and self._steps == self._single[0] + 1:
-            self._matched, self._ended = text == read_tag(self._single[1])[1], "step"
-            return Step(None, {"match": float(self._matched)}, _info(effect=float(self._matched)))
         found = _ACTION.fullmatch(text)
         digit = None if found is None or found[1] is None else int(found[1])
         place = self.task.shelves.index(digit) if digit is not None and digit in self.task.shelves else None
         repeated = place is not None and place in self.opened
+        if self._single is not None and self._steps == self._single[0] + 1:
+            recorded = read_tag(self._single[1])[1]
+            does_same = recorded.startswith("open") and place is not None and not repeated
+            self._matched = text == recorded or (self._match == "equivalent" and does_same)
+            self._ended = "step"
+            return Step(None, {"match": float(self._matched)}, _info(effect=float(self._matched)))
         possible = found is not None and self._possible(text, place)
         if self._reflected < self._reflections and (repeated or not possible):
             self._reflected += 1

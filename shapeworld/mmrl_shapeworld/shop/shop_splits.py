@@ -8,7 +8,9 @@ for studies that were decided there once. In
 those of the splits without it. `shop-steps-train` has a sample for each action of a sure hand, who opens shelves in any
 order: it follows the recorded ones before it, and is a success if it is the recorded one. `shop-made-1` has those
 of the first 400 tasks of training that the model solved in two episodes, with the shorter one as the demonstration, and
-`shop-made-2` those that it solved after it had imitated these (`mmrl data demonstrate`).
+`shop-made-2` those that it solved after it had imitated these (`mmrl data demonstrate`). `shop-profiled-train` are the
+steps of the first 200 tasks of `shop-steps-train`, and `shop-pivots-train` those of them at which some of the model's
+eight actions count (`match: equivalent`) at a temperature of 0.6, but fewer than 60 % (`mmrl data filter --below 0.6`).
 """
 
 from __future__ import annotations
@@ -37,10 +39,12 @@ SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
 REFLECTED = tuple(f"shop-reflected-{part}" for part in SIZES if part != "train")
 SECOND = {"shop-second-validation": "shop-validation", "shop-second-ood": "shop-ood"}
 """Further splits for results, and those whose tasks they do not have."""
-STEPS = "shop-steps-train"
+STEPS, PROFILED, PIVOTS = "shop-steps-train", "shop-profiled-train", "shop-pivots-train"
+PROFILED_TASKS = 200
+PIVOT_IDS = Path(__file__).parent / "pivots.json"
 MADE = {"shop-made-1": "made_round_1.json", "shop-made-2": "made_round_2.json"}
 """The splits of demonstrations that the model made itself, and their files: the turns of an episode by sample."""
-NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, *SECOND, STEPS, *MADE)
+NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, *SECOND, STEPS, PROFILED, PIVOTS, *MADE)
 SENT_BACK = 2
 """The actions of an episode that the reflector sends back."""
 _SEED = 141
@@ -104,6 +108,11 @@ def samples(split: str) -> list[Sample]:
     """
     if split == STEPS:
         return list(_steps())
+    if split in (PROFILED, PIVOTS):
+        tried = {sample.id for sample in samples("shop-train")[:PROFILED_TASKS]}
+        profiled = [step for step in _steps() if step.id.partition("-step-")[0] in tried]
+        pivots = set(json.loads(PIVOT_IDS.read_text(encoding="utf-8"))) if split == PIVOTS else None
+        return [step for step in profiled if pivots is None or step.id in pivots]
     if split in MADE:
         made = json.loads((Path(__file__).parent / MADE[split]).read_text(encoding="utf-8"))
         found = [sample for sample in samples("shop-train") if sample.id in made]
