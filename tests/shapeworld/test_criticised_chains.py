@@ -18,6 +18,7 @@ from mmrl_shapeworld.reasoning.criticised_chains import (
     NothingNamed,
     SecondAnswer,
     criticised,
+    critique,
     injected,
     named_steps,
 )
@@ -56,24 +57,44 @@ def test_a_careless_critic_is_often_wrong_and_a_reasoner_believes_it():
     assert 0.3 < np.mean(earned) < 0.7
     assert all(reward.score(items(row, row.answer)).values["injected_errors"] == [1.0] for row in rows[:50])
     for row in samples("second-answers")[:200]:
-        critique = row.prompt.rpartition("?")[2]
+        named = row.prompt.rpartition("?")[2]
         value = int(row.demonstration.rpartition(">")[2])
-        assert value == (row.metadata["first"] if critique == "ok!" else row.metadata["value"])
+        assert value == (row.metadata["first"] if named == "ok!" else row.metadata["value"])
         assert row.prompt.endswith("!")
 
 
+def test_a_critique_gives_each_step_the_result_that_it_finds():
+    rng = np.random.default_rng(0)
+    found = injected(Calculation(10, 3, "+*-", (5, 7, 2)), 1, rng)
+    (wrong,) = found.wrong
+    right = critique(found, [wrong])
+    for text, written in zip(right.split(";"), "".join(found.steps).split(";"), strict=True):
+        taken, _, result = text.partition("=")
+        assert taken == written.partition("=")[0]
+        assert not taken or int(result) == step(int(taken[0]), taken[1], int(taken[2]), 10)
+    assert named_steps(right, found.steps) == (found.steps[wrong],)
+    assert named_steps(critique(found, []), found.steps) == ()
+    for place in range(3):
+        assert named_steps(critique(found, [place], rng), found.steps) == (found.steps[place],)
+
+
+STEPS = ("3+5=8;", "8*7=5;", "5-2=1;")
+
+
 def test_a_critique_earns_the_jaccard_index_of_what_it_names():
-    sample = Sample("s", prompt="?", metadata={"wrong": ["8*7=5;", "5-2=1;"]})
-    texts = ("8*7=5;5-2=1;", "8*7=5;", "8*7=5;3+5=8;", "ok", "3+5=8;", "8*7=5;8*7=5;")
+    sample = Sample("s", prompt="?", metadata={"steps": STEPS, "wrong": ["8*7=5;", "5-2=1;"]})
+    results = ("863", "861", "961", "851", "151")
+    texts = tuple("3+5={};8*7={};5-2={};".format(*each) for each in results)
     found = InjectedErrors().score(items(sample, *texts)).values["injected_errors"]
-    np.testing.assert_allclose(found, [1, 1 / 2, 1 / 3, 0, 0, 1 / 2], rtol=1e-6)
-    fine = Sample("s", prompt="?", metadata={"wrong": []})
-    assert InjectedErrors().score(items(fine, "ok", "3+5=8;")).values["injected_errors"].tolist() == [1.0, 0.0]
-    assert NothingNamed().score(items(fine, "3+5=8;")).values["injected_errors"].tolist() == [1.0]
-    bad = InjectedErrors().score(items(sample, "", "8*7", "ok;", "ok 8*7=5;"))
-    assert bad.status["injected_errors"] == [Status.INVALID] * 4
-    with pytest.raises(InvalidAnswer, match="a critique is steps"):
-        named_steps("wrong")
+    np.testing.assert_allclose(found, [1, 1 / 2, 1 / 3, 0, 0], rtol=1e-6)
+    fine = Sample("s", prompt="?", metadata={"steps": STEPS[:1], "wrong": []})
+    assert InjectedErrors().score(items(fine, "3+5=8;", "3+5=7;")).values["injected_errors"].tolist() == [1.0, 0.0]
+    assert NothingNamed().score(items(fine, "3+5=7;")).values["injected_errors"].tolist() == [1.0]
+    bad = ("", "8*7", "3+5=8;8*7=6;", "3+5=8;8*7=6;6-2=4;", "3+5=8;8*7=6;5-2=3;.", "3+5=8;3+5=8;8*7=6;5-2=3;")
+    scored = InjectedErrors().score(items(sample, *bad))
+    assert scored.status["injected_errors"] == [Status.INVALID] * 6
+    with pytest.raises(InvalidAnswer, match="with a result for each"):
+        named_steps("wrong", STEPS)
 
 
 class Believer:
@@ -92,10 +113,11 @@ class Believer:
 
 
 def test_the_second_answer_follows_the_critique():
-    sample = Sample("s", prompt="3+5=<think>3+5=9;</think>9?", metadata={"wrong": ["3+5=9;"], "value": 8, "first": 9})
+    metadata = {"steps": ["3+5=9;"], "wrong": ["3+5=9;"], "value": 8, "first": 9}
+    sample = Sample("s", prompt="3+5=<think>3+5=9;</think>9?", metadata=metadata)
     reasoner = Believer()
     context = RewardContext(models={"reasoner": reasoner})
-    rows = items(sample, "3+5=9;", "ok", "nonsense", " 3+5=9; ")
+    rows = items(sample, "3+5=8;", "3+5=9;", "nonsense", " 3+5=7; ")
     found = SecondAnswer().score(rows, context)
     assert found.values["second_answer"].tolist() == [1.0, 0.0, 0.0, 1.0]
     assert reasoner.prompts == [f"{sample.prompt}{text}!" for text in ("3+5=9;", "ok", "3+5=9;")]

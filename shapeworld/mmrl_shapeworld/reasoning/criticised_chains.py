@@ -1,11 +1,13 @@
 """Answers with injected errors, critiques that name them, and a reasoner who answers again after a critique (Critic-V).
 
     3+5*7=<think>3+5=8;8*7=5;</think>5?        what the critic reads: a calculation and an answer to it
-    8*7=5;                                     its critique: the wrong steps, or `ok`
-    3+5*7=<think>3+5=8;8*7=5;</think>5?8*7=5;! what the reasoner reads: its prompt has grown by the critique
+    3+5=8;8*7=6;                               its critique: each step of the answer, with the result that it finds
+    3+5*7=<think>3+5=8;8*7=5;</think>5?8*7=5;! what the reasoner reads: its prompt has grown by the steps that are named
     <think>3+5=8;8*7=6;</think>6               its second answer
 
-A step is wrong if its result does not follow from what it reads; steps after it go on from the wrong result.
+A step is wrong if its result does not follow from what it reads; steps after it go on from the wrong result. A critique
+names the steps to which it gives another result, and none of them reads `ok!`: a model of two layers can calculate in
+writing, but not compare results that it has not written.
 `shapeworld:criticised-train` (2,048) has the critiques of a careless critic as demonstrations, `criticised-development`
 (512) and `criticised-validation` (1,024) have none, and `second-answers` (2,048) has the prompts of the reasoner with
 the answers of one who believes the critique: the right calculation, or after `ok` the first answer.
@@ -34,12 +36,12 @@ NAMES = (*(f"criticised-{part}" for part in SIZES), SECOND)
 LENGTHS = range(3, 7)
 """Operands of a calculation."""
 FINE = "ok"
-"""The critique of an answer without a wrong step."""
+"""The word that stands for a critique without a named step."""
 ERRORS = (0.3, 0.4, 0.3)
 """The shares of answers with no wrong step, with one, and with two."""
 MISSED, ALARMS = 0.5, 0.15
-"""The shares of wrong steps that the careless critic overlooks, and of right ones that it names."""
-_STEP = re.compile(r"\d+[+*-]\d=\d+;")
+"""The shares of wrong steps that the careless critic repeats, and of right ones to which it gives a wrong result."""
+_STEP = re.compile(r"(\d+[+*-]\d=)(\d+);")
 _SEED = 101
 
 
@@ -75,26 +77,41 @@ def injected(calculation: Calculation, count: int, rng: np.random.Generator) -> 
     return Criticised(calculation, tuple(steps), wrong)
 
 
-def critique(steps: Sequence[str], named: Sequence[int]) -> str:
-    """Return the critique that names the steps at these places."""
-    return "".join(steps[place] for place in sorted(named)) or FINE
+def critique(each: Criticised, named: Sequence[int], rng: np.random.Generator | None = None) -> str:
+    """Return the critique that gives other results to the steps at these places: the right ones, if they are wrong.
+
+    `rng` draws the results that a right step gets; it may be None where no right step is named.
+    """
+    modulus = each.calculation.modulus
+    text = ""
+    for place, written in enumerate(each.steps):
+        taken, _, result = written[:-1].partition("=")
+        if place in named and place in each.wrong:
+            result = str(step(int(taken[:-2]), taken[-2], int(taken[-1]), modulus))
+        elif place in named:
+            assert rng is not None
+            result = str((int(result) + NEAR[int(rng.integers(len(NEAR)))]) % modulus)
+        text += f"{taken}={result};"
+    return text
 
 
-def named_steps(text: str) -> tuple[str, ...]:
-    """Return the steps that a critique names, each once.
+def named_steps(text: str, steps: Sequence[str]) -> tuple[str, ...]:
+    """Return the steps of an answer to which a critique gives other results, each once.
 
     Raises:
-        InvalidAnswer: the text is neither steps one after another nor `ok`.
+        InvalidAnswer: the text is not the steps of the answer one after another, each with some result.
     """
-    steps = _STEP.findall(text)
-    if text.strip() != FINE and (not steps or "".join(steps) != text.strip()):
-        raise InvalidAnswer(f"a critique is steps, such as 8*7=5;, or {FINE}, and not {text!r:.40}")
-    return tuple(dict.fromkeys(steps))
+    found = _STEP.findall(text)
+    taken = [written.partition("=")[0] + "=" for written in steps]
+    if "".join(f"{left}{result};" for left, result in found) != text.strip() or [left for left, _ in found] != taken:
+        raise InvalidAnswer(f"a critique is {'...;'.join(taken)}...; with a result for each, and not {text!r:.60}")
+    other = (written for written, pair in zip(steps, found, strict=True) if written != "{}{};".format(*pair))
+    return tuple(dict.fromkeys(other))
 
 
-def grown(prompt: str, text: str) -> str:
-    """Return the reasoner's prompt: the critic's, with the critique behind it."""
-    return f"{prompt}{text.strip()}!"
+def grown(prompt: str, named: Sequence[str]) -> str:
+    """Return the reasoner's prompt: the critic's, with the steps behind it that the critique names, or `ok`."""
+    return f"{prompt}{''.join(named) or FINE}!"
 
 
 @cache
@@ -126,7 +143,7 @@ def samples(split: str) -> list[Sample]:
 def _sample(id: str, each: Criticised, split: str, rng: np.random.Generator) -> Sample:
     missed, alarms = rng.random(len(each.steps)) < MISSED, rng.random(len(each.steps)) < ALARMS
     named = [place for place in range(len(each.steps)) if (not missed[place] if place in each.wrong else alarms[place])]
-    words = critique(each.steps, named)
+    words = [each.steps[place] for place in named]
     metadata: Mapping[str, Any] = {
         "steps": list(each.steps),
         "wrong": [each.steps[place] for place in sorted(each.wrong)],
@@ -136,41 +153,41 @@ def _sample(id: str, each: Criticised, split: str, rng: np.random.Generator) -> 
     found = Sample(
         id=id,
         prompt=each.prompt,
-        answer="".join(metadata["wrong"]) or FINE,
+        answer=critique(each, sorted(each.wrong)),
         source=f"errors-{len(each.wrong)}",
-        demonstration=words if split == "criticised-train" else None,
+        demonstration=critique(each, named, rng) if split == "criticised-train" else None,
         metadata=metadata,
     )
     if split != SECOND:
         return found
-    again = f"<think></think>{metadata['first']}" if words == FINE else right_trace(each.calculation)
+    again = right_trace(each.calculation) if words else f"<think></think>{metadata['first']}"
     return replace(found, prompt=grown(each.prompt, words), answer=metadata["value"], demonstration=again)
 
 
 class InjectedErrors(Reward):
-    """The Jaccard index of the steps that a critique names and the wrong ones, in [0, 1]; 1 for `ok` if all are right.
+    """The Jaccard index of the steps that a critique names and the wrong ones, in [0, 1]; 1 for none if all are right.
 
     Critic-V's rule-based part of the ranking of critiques (arXiv:2411.18203).
     """
 
-    name, needs, range = "injected_errors", ("text", "references.wrong"), (0.0, 1.0)
+    name, needs, range = "injected_errors", ("text", "references.wrong", "references.steps"), (0.0, 1.0)
     source = "|named and wrong| / |named or wrong|"
 
     def score_one(self, item: RewardInput) -> float:
-        named, wrong = set(named_steps(self.critique_of(item))), set(item.references["wrong"])
+        named, wrong = set(self.named_by(item)), set(item.references["wrong"])
         return len(named & wrong) / len(named | wrong) if named | wrong else 1.0
 
-    def critique_of(self, item: RewardInput) -> str:
-        """Return the critique."""
-        return item.text or ""
+    def named_by(self, item: RewardInput) -> tuple[str, ...]:
+        """Return the steps that the critique names."""
+        return named_steps(item.text or "", item.references["steps"])
 
 
 class NothingNamed(InjectedErrors):
-    """The value of `InjectedErrors` where no critic looks at the answer: the index of `ok`."""
+    """The value of `InjectedErrors` where no critic looks at the answer: nothing is named."""
 
-    def critique_of(self, item: RewardInput) -> str:
-        """Return `ok`."""
-        return FINE
+    def named_by(self, item: RewardInput) -> tuple[str, ...]:
+        """Return no steps."""
+        return ()
 
 
 class SecondAnswer(Reward):
@@ -179,7 +196,8 @@ class SecondAnswer(Reward):
     A critique out of form is not shown, and the first answer stays.
     """
 
-    name, needs, range = "second_answer", ("text", "references.value", "references.first", "sample"), (0.0, 1.0)
+    name, range = "second_answer", (0.0, 1.0)
+    needs = ("text", "references.value", "references.first", "references.steps", "sample")
     source = "1[value of the second answer = value of the calculation]"
 
     def __init__(self, model: str = "reasoner") -> None:
@@ -191,12 +209,12 @@ class SecondAnswer(Reward):
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Score all critiques with one call."""
-        readable = [(item, text) for item in items if (text := self.critique_of(item)) is not None]
+        readable = [(item, named) for item in items if (named := self.named_by(item)) is not None]
         questions = []
-        for number, (item, text) in enumerate(readable):
+        for number, (item, named) in enumerate(readable):
             assert item.sample is not None  # `needs` says so
             questions.append(
-                replace(item.sample, id=f"{item.sample.id}/{number}", prompt=grown(item.sample.prompt, text))
+                replace(item.sample, id=f"{item.sample.id}/{number}", prompt=grown(item.sample.prompt, named))
             )
         answers = context.models[self.models[0]].answers(questions, context.seed) if questions else []
         values = {
@@ -206,19 +224,18 @@ class SecondAnswer(Reward):
             float(values.get(item.id, str(item.references["first"])) == str(item.references["value"])) for item in items
         ]
 
-    def critique_of(self, item: RewardInput) -> str | None:
-        """Return the critique; None: it is out of form."""
+    def named_by(self, item: RewardInput) -> tuple[str, ...] | None:
+        """Return the steps that the critique names; None: it is out of form."""
         try:
-            named_steps(item.text or "")
+            return named_steps(item.text or "", item.references["steps"])
         except InvalidAnswer:
             return None
-        return item.text
 
 
 class FirstAnswer(SecondAnswer):
     """The value of `SecondAnswer` without a critic: whether the first answer is right."""
 
-    def critique_of(self, item: RewardInput) -> str | None:
+    def named_by(self, item: RewardInput) -> None:
         """Return None: nothing is shown."""
         return None
 
