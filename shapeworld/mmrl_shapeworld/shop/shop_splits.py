@@ -8,7 +8,8 @@ for studies that were decided there once. In
 those of the splits without it. `shop-steps-train` has a sample for each action of a sure hand, who opens shelves in any
 order: it follows the recorded ones before it, and is a success if it is the recorded one. `shop-made-1` has those
 of the first 400 tasks of training that the model solved in two episodes, with the shorter one as the demonstration, and
-`shop-made-2` those that it solved after it had imitated these (`mmrl data demonstrate`).
+`shop-made-2` those that it solved after it had imitated these (`mmrl data demonstrate`). `shop-tagged-train` has the
+tasks of training with episodes of a careless shopper whose tags say what each turn is for.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld.shop.careless_shopper import WANDERER, shop
+from mmrl_shapeworld.shop.careless_shopper import CARELESS, WANDERER, shop
 from mmrl_shapeworld.shop.shop_environment import RECORDED, REFLECTIONS, START, ShopTask
 from mmrl_shapeworld.worlds.disjoint_draws import draw_disjoint
 
@@ -40,7 +41,8 @@ SECOND = {"shop-second-validation": "shop-validation", "shop-second-ood": "shop-
 STEPS = "shop-steps-train"
 MADE = {"shop-made-1": "made_round_1.json", "shop-made-2": "made_round_2.json"}
 """The splits of demonstrations that the model made itself, and their files: the turns of an episode by sample."""
-NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, *SECOND, STEPS, *MADE)
+TAGGED = "shop-tagged-train"
+NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, *SECOND, STEPS, *MADE, TAGGED)
 SENT_BACK = 2
 """The actions of an episode that the reflector sends back."""
 _SEED = 141
@@ -96,6 +98,15 @@ def _steps() -> tuple[Sample, ...]:
     return tuple(found)
 
 
+@cache
+def _tagged() -> tuple[Sample, ...]:
+    rng, shopper = np.random.default_rng((_SEED, len(SIZES) + 1)), replace(CARELESS, mistags=0.0)
+    return tuple(
+        replace(sample, demonstration={"turns": shop(task, shopper, rng)[0]})
+        for sample, task in zip(samples("shop-train"), tasks("shop-train"), strict=True)
+    )
+
+
 def samples(split: str) -> list[Sample]:
     """Return a split as data.
 
@@ -104,6 +115,8 @@ def samples(split: str) -> list[Sample]:
     """
     if split == STEPS:
         return list(_steps())
+    if split == TAGGED:
+        return list(_tagged())
     if split in MADE:
         made = json.loads((Path(__file__).parent / MADE[split]).read_text(encoding="utf-8"))
         found = [sample for sample in samples("shop-train") if sample.id in made]
