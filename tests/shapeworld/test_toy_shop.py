@@ -8,11 +8,12 @@ import pytest
 from mmrl.data.media.budget import MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
+from mmrl.environments.tagged_steps import read_tag
 from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.shop.careless_shopper import CARELESS, EXPERT, shop
 from mmrl_shapeworld.shop.shop_environment import ShopEpisode, ShopTask, ToyShop
-from mmrl_shapeworld.shop.shop_splits import MADE, NAMES, PIVOTS, PROFILED, SECOND, STEPS, UNSEEN, tasks
+from mmrl_shapeworld.shop.shop_splits import MADE, NAMES, PIVOTS, PROFILED, SECOND, STEPS, TAGGED, UNSEEN, tasks
 
 READER = MediaReader(MediaBudget())
 TASK = ShopTask("bread", (4, 1, 7), ("rope", "bread", "lamp"))
@@ -142,7 +143,7 @@ def test_splits_differ_and_the_larger_shops_want_unseen_things():
     }
     assert len(set.union(*prompts.values())) == sum(map(len, prompts.values()))
     for name in NAMES:
-        if name in (STEPS, PROFILED, PIVOTS) or name in MADE:
+        if name in (STEPS, PROFILED, PIVOTS, TAGGED) or name in MADE:
             continue
         for sample in splits.samples(name)[:50]:
             task = ShopTask.from_dict(sample.answer)
@@ -154,6 +155,22 @@ def test_splits_differ_and_the_larger_shops_want_unseen_things():
     plain, reflected = splits.samples("shop-ood"), splits.samples("shop-reflected-ood")
     assert [each.id for each in plain] == [each.id for each in reflected]
     assert reflected[0].metadata == {"reflections": 2} and plain[0].metadata == {}
+
+
+def test_tags_of_the_tagged_shopper_say_what_a_turn_is_for():
+    found = splits.samples(TAGGED)
+    assert [each.id for each in found] == [each.id for each in splits.samples("shop-train")]
+    for sample in found[:50]:
+        turns = sample.demonstration["turns"]
+        assert turns[0].startswith("<plan>open ")
+        for turn in turns[1:]:
+            tag, action = read_tag(turn)
+            if action == "put":
+                assert tag == "reflect"
+            elif action.startswith("open"):
+                assert tag in ("explore", "reflect")  # after an answer of `no` it recovers
+            elif tag != "reflect":
+                assert tag == "plan"
 
 
 def test_an_expert_always_wins_and_a_careless_shopper_seldom():

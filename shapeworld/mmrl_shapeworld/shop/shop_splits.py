@@ -11,6 +11,7 @@ of the first 400 tasks of training that the model solved in two episodes, with t
 `shop-made-2` those that it solved after it had imitated these (`mmrl data demonstrate`). `shop-profiled-train` are the
 steps of the first 200 tasks of `shop-steps-train`, and `shop-pivots-train` those of them at which some of the model's
 eight actions count (`match: equivalent`) at a temperature of 0.6, but fewer than 60 % (`mmrl data filter --below 0.6`).
+`shop-tagged-train` has the tasks of training with episodes of a careless shopper whose tags say what each turn is for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld.shop.careless_shopper import WANDERER, shop
+from mmrl_shapeworld.shop.careless_shopper import CARELESS, WANDERER, shop
 from mmrl_shapeworld.shop.shop_environment import RECORDED, REFLECTIONS, START, ShopTask
 from mmrl_shapeworld.worlds.disjoint_draws import draw_disjoint
 
@@ -44,7 +45,8 @@ PROFILED_TASKS = 200
 PIVOT_IDS = Path(__file__).parent / "pivots.json"
 MADE = {"shop-made-1": "made_round_1.json", "shop-made-2": "made_round_2.json"}
 """The splits of demonstrations that the model made itself, and their files: the turns of an episode by sample."""
-NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, *SECOND, STEPS, PROFILED, PIVOTS, *MADE)
+TAGGED = "shop-tagged-train"
+NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, *SECOND, STEPS, PROFILED, PIVOTS, *MADE, TAGGED)
 SENT_BACK = 2
 """The actions of an episode that the reflector sends back."""
 _SEED = 141
@@ -100,6 +102,15 @@ def _steps() -> tuple[Sample, ...]:
     return tuple(found)
 
 
+@cache
+def _tagged() -> tuple[Sample, ...]:
+    rng, shopper = np.random.default_rng((_SEED, len(SIZES) + 1)), replace(CARELESS, mistags=0.0)
+    return tuple(
+        replace(sample, demonstration={"turns": shop(task, shopper, rng)[0]})
+        for sample, task in zip(samples("shop-train"), tasks("shop-train"), strict=True)
+    )
+
+
 def samples(split: str) -> list[Sample]:
     """Return a split as data.
 
@@ -113,6 +124,8 @@ def samples(split: str) -> list[Sample]:
         profiled = [step for step in _steps() if step.id.partition("-step-")[0] in tried]
         pivots = set(json.loads(PIVOT_IDS.read_text(encoding="utf-8"))) if split == PIVOTS else None
         return [step for step in profiled if pivots is None or step.id in pivots]
+    if split == TAGGED:
+        return list(_tagged())
     if split in MADE:
         made = json.loads((Path(__file__).parent / MADE[split]).read_text(encoding="utf-8"))
         found = [sample for sample in samples("shop-train") if sample.id in made]
