@@ -1,8 +1,8 @@
 """Scenes that a vision-language model describes, and a painter draws again from the description.
 
-`shapeworld:described-train`, `-development`, `-validation` and `-unseen` ask for a caption of a picture, 56×56 pixels.
-The demonstrations of training are those of a terse annotator: right, mostly, about what they name, and without most of
-what tells the scene from others: sizes, relations, second things.
+`shapeworld:described-train`, `-development`, `-validation`, `-unseen` and `-later` ask for a caption of a picture,
+56×56 pixels. The demonstrations of training are those of a terse annotator: right, mostly, about what they name, and
+without most of what tells the scene from others: sizes, relations, second things.
 """
 
 from __future__ import annotations
@@ -27,8 +27,14 @@ from mmrl_shapeworld.checker import read
 from mmrl_shapeworld.scenes import BACKGROUND, COLOURS, SHAPES, Scene, Thing, draw
 from mmrl_shapeworld.vqa.canvas import PIXELS
 
-SPLITS = {"described-train": 1200, "described-development": 256, "described-validation": 512, "described-unseen": 512}
-"""Scenes of each split. Settings are chosen on development; the last two are for results."""
+SPLITS = {
+    "described-train": 1200,
+    "described-development": 256,
+    "described-validation": 512,
+    "described-unseen": 512,
+    "described-later": 384,
+}
+"""Scenes of each split. Settings are chosen on development; those after it are for results."""
 NAMES = tuple(SPLITS)
 REQUEST = "Describe."
 _SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
