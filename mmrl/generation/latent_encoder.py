@@ -83,6 +83,9 @@ class GeneratorEncoder:
         """Return the features of noisy latents, with gradients in the latents where these are enabled.
 
         float64 latents give float64 features, once the pipeline is in float64 itself.
+
+        Raises:
+            UnsupportedError: the pipeline is guided, so that the denoiser computes two rows for each prompt.
         """
         rollout, _ = self._call(latents, prompts)
         outputs = self.policy.denoiser_states(rollout, latents, sigma, self._modules)
@@ -123,6 +126,10 @@ class GeneratorEncoder:
             states: list[Tensor] = []
 
             def keep(module: Any, inputs: Any, named: Mapping[str, Any]) -> None:
+                noisy = next(each for each in (*inputs, *named.values()) if isinstance(each, Tensor))
+                if len(noisy) != len(samples):
+                    raise UnsupportedError(f"{type(module).__name__} computes {len(noisy)} rows for {len(samples)} "
+                                           "prompts: set encoder.sampling.guidance_scale to 1")  # fmt: skip
                 read = named.get("encoder_hidden_states")
                 if isinstance(read, Tensor):  # [B N, E], repeated for each frame in some pipelines of videos
                     states.append(read.reshape(len(samples), -1, read.shape[-1]).mean(1))

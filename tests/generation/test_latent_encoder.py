@@ -62,6 +62,15 @@ def test_states_of_a_prompt_are_what_the_pipeline_encodes_whatever_the_latents(n
 
 
 @pytest.mark.parametrize("name", SHAPES)
+def test_a_guided_pipeline_is_refused(name):
+    """Its denoiser computes the rows of both halves, which are not those of the prompts."""
+    sampling = {**SAMPLING[name], "guidance_scale": 3.0}
+    encoder = GeneratorEncoder(str(GENERATORS[name]), LAYERS[name], sampling, device="cpu")
+    with pytest.raises(UnsupportedError, match="computes 4 rows for 2 prompts: set encoder"):
+        encoder.features(latents_of(name), 0.4, PROMPTS[name])
+
+
+@pytest.mark.parametrize("name", SHAPES)
 def test_gradient_of_a_head_against_finite_differences(name):
     encoder = GeneratorEncoder(str(GENERATORS[name]), LAYERS[name], SAMPLING[name], device="cpu").to(torch.float64)
     head = ScoreHead(HeadShape(features=WIDTH[name] + LEVEL_WAVES, axes=2, hidden=8)).double()

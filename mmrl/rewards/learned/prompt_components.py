@@ -36,10 +36,11 @@ class PromptComponents:
         import torch
 
         centre = states.double().mean(0)
-        _, sizes, directions = torch.linalg.svd(states.double() - centre, full_matrices=False)
-        deviations = sizes / len(states) ** 0.5
-        kept = int((deviations[:count] > LEAST * deviations[0].clamp(min=1e-9)).sum())
-        basis = directions[:kept].T / deviations[:kept] * (variance / max(kept, 1)) ** 0.5
+        offsets = states.double() - centre
+        variances, directions = torch.linalg.eigh(offsets.T @ offsets / len(states))  # in ascending order
+        deviations = variances.clamp(min=0).sqrt().flip(0)[:count]
+        kept = int((deviations > LEAST * deviations[0].clamp(min=1e-9)).sum())
+        basis = directions.flip(1)[:, :kept] / deviations[:kept] * (variance / max(kept, 1)) ** 0.5
         return cls(centre.float(), basis.float().contiguous())
 
     def __call__(self, states: Tensor) -> Tensor:  # [B, E] -> [B, K]
