@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,10 @@ from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.learned.learned_text import LearnedTextReward
-from mmrl.rewards.learned.saved_heads import heads_as_text, load_heads
+from mmrl.rewards.learned.saved_heads import SavedHeads
 
 
-class CotrainedReward(LearnedTextReward):
+class CotrainedReward(SavedHeads, LearnedTextReward):
     """The score of a reward model of texts that learns in each iteration which answers a rule confirms.
 
     It starts as `learned_text`. After an iteration has been scored, each group gives pairs of an answer that the rule
@@ -30,8 +30,6 @@ class CotrainedReward(LearnedTextReward):
     """
 
     name, source = "cotrained", "Cooper, arXiv:2508.05613"
-    scheduled = True
-    learns: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -67,7 +65,6 @@ class CotrainedReward(LearnedTextReward):
             raise RewardError(f"{self.name}: {values}; expected 0 or more steps, 1 or more pairs, and a rate above 0")
         self._rule, self._at_least = load(rule, **(rule_args or {})), at_least
         self._updates, self._pairs, self._lr, self._seed = updates, pairs, lr, seed
-        self._learnt = 0
 
     def learn(self, items: Sequence[RewardInput]) -> Mapping[str, float]:
         """Update the heads on the answers of an iteration; return `pairs`, and the share `in_order` before."""
@@ -102,16 +99,6 @@ class CotrainedReward(LearnedTextReward):
                 optimizer.step()
             head.requires_grad_(False)
         return {"pairs": float(len(found)), "in_order": ordered.float().mean().item()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the heads, as safetensors in base64, and the number of iterations that they learnt from."""
-        return {"learnt": self._learnt, "heads": heads_as_text(self.heads)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned; without one the heads stay those of the folder."""
-        if state:
-            load_heads(self.heads, state, self.name)
-            self._learnt = int(state["learnt"])
 
 
 def confirmed_pairs(

@@ -8,20 +8,20 @@ reward reaches the candidates themselves. The generator then follows by imitatio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward_errors import FAULTS, RewardError, attempt
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.learned.learned_reward import LearnedReward
-from mmrl.rewards.learned.saved_heads import heads_as_text, load_heads
+from mmrl.rewards.learned.saved_heads import SavedHeads
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class CotrainedPicturesReward(LearnedReward):
+class CotrainedPicturesReward(SavedHeads, LearnedReward):
     """The score of a reward model of pictures that learns in each iteration which of a group a rule prefers.
 
     It starts as `learned`. After an iteration has been scored, its heads take `updates` steps that raise the expected
@@ -31,8 +31,6 @@ class CotrainedPicturesReward(LearnedReward):
     """
 
     name, source = "cotrained_pictures", "RAD-2, arXiv:2604.15308"
-    scheduled = True
-    learns: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -64,7 +62,6 @@ class CotrainedPicturesReward(LearnedReward):
             raise RewardError(f"{self.name}: {values}; expected 0 or more steps, a rate and a temperature above 0")
         self._rule = load(rule, **(rule_args or {}))
         self._updates, self._lr, self._temperature = updates, lr, temperature
-        self._learnt = 0
 
     def learn(self, items: Sequence[RewardInput]) -> Mapping[str, float]:
         """Update the heads on the pictures of an iteration.
@@ -108,16 +105,6 @@ class CotrainedPicturesReward(LearnedReward):
         for each in parameters:
             each.requires_grad_(False)
         return {"groups": float(len(taught)), "chosen": before.item(), "mean": values.mean().item()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the heads, as safetensors in base64, and the number of iterations that they learnt from."""
-        return {"learnt": self._learnt, "heads": heads_as_text(self.heads)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned; without one the heads stay those of the folder."""
-        if state:
-            load_heads(self.heads, state, self.name)
-            self._learnt = int(state["learnt"])
 
     def _choice(self, features: Tensor) -> Tensor:  # [B, F] -> [B]
         return self._scores.score_and_spread(features)[0] / self._temperature

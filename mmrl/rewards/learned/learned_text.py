@@ -15,6 +15,8 @@ from mmrl.rewards.models.model_files import ResolvedFile
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from mmrl.rewards.learned.score_head import ScoreHead
+
 
 class LearnedTextReward(BatchReward):
     """The mean score of an ensemble of heads on texts, and `learned_text_spread`, its deviation over the members.
@@ -46,7 +48,7 @@ class LearnedTextReward(BatchReward):
             other = "learned_latents" if settings.kind == "latents" else "learned"
             raise RewardError(f"{model} is a reward model of pictures or of raters: load it with the reward {other}")
         self.encoder = TextEncoder(settings.encoder, settings.revision, device)
-        self.heads = [head.to(device) for head in heads]
+        self.heads: Sequence[ScoreHead] = [head.to(device) for head in heads]
         self._against = settings.against
         self._head_file = ResolvedFile(folder / HEADS, str(folder / HEADS)).weight_file()
         self._scores = StandardisedHeads(model, settings, self.heads, axis, pessimism)
