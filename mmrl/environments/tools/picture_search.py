@@ -69,7 +69,6 @@ class PictureSearch(TypedTool):
             device: of the model; "auto" is CUDA if available.
         """
         from mmrl.rewards.models.clip_encoder import load_encoder
-        from mmrl.rewards.models.model_files import torch_device
 
         if top < 1 or max_passage < 1 or not scales or not all(0 < scale <= 100 for scale in scales):
             raise ConfigError(
@@ -81,7 +80,7 @@ class PictureSearch(TypedTool):
         self._texts, places = read_pages(Path(index), Path(root))
         self._ids = list(places)
         self._encoder = load_encoder(self.name, model)
-        self._encoder.network.eval().requires_grad_(False).to(torch_device(device))
+        self._encoder.freeze(device)
         sources = SourcePictures()
         self._index = PictureIndex(self._embed, [sources.read(str(place)) for place in places.values()])
 

@@ -9,7 +9,6 @@ from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput, WeightFile
 from mmrl.rewards.images.video_consistency import BATCH_FRAMES, answer_frames
 from mmrl.rewards.models.clip_encoder import load_encoder
-from mmrl.rewards.models.model_files import torch_device
 
 
 class AppearanceStyle(Reward):
@@ -34,7 +33,7 @@ class AppearanceStyle(Reward):
     ) -> None:
         """`style`: of all samples; None means that of each. `model`: any CLIP, as of `clip_score`."""
         self._encoder, self._style = load_encoder(self.name, model, processor, revision, dtype), style
-        self._encoder.network.eval().requires_grad_(False).to(torch_device(device))
+        self._encoder.freeze(device)
         self._lock = threading.Lock()
 
     def weight_files(self) -> tuple[WeightFile, ...]:

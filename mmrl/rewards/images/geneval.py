@@ -281,7 +281,7 @@ class ClipColours:
             RewardError: the model cannot be loaded, or is not a CLIP.
         """
         self._clip, self._device = load_encoder("geneval", model), torch_device(device)
-        self._clip.network.eval().requires_grad_(False).to(self._device)
+        self._clip.freeze(device)
         self._class_vectors: dict[str, Tensor] = {}
 
     def weight_files(self) -> tuple[WeightFile, ...]:

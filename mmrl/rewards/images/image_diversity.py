@@ -15,7 +15,6 @@ from mmrl.rewards.core.reward_errors import FAULTS, RewardError, ScoringFailed, 
 from mmrl.rewards.core.reward_io import RewardInput, WeightFile
 from mmrl.rewards.images.lpips import LPIPSNetwork
 from mmrl.rewards.models.clip_encoder import Encoder, load_encoder
-from mmrl.rewards.models.model_files import torch_device
 
 Metric = Literal["pixels", "lpips", "clip"]
 MIN_SIDE = 32
@@ -62,7 +61,7 @@ class Diversity(GroupReward):
         self.metric, self.side = metric, side
         self._clip = load_encoder("diversity", model) if metric == "clip" and model else None
         if self._clip is not None:
-            self._clip.network.eval().requires_grad_(False).to(torch_device(device))
+            self._clip.freeze(device)
         self._lpips = LPIPSNetwork("alex", model or "torchvision", linear, device) if metric == "lpips" else None
 
     def weight_files(self) -> tuple[WeightFile, ...]:

@@ -18,6 +18,7 @@ from mmrl.rewards.models.model_files import (
     load_pretrained,
     load_tokenizer,
     loading_errors,
+    torch_device,
     torch_dtype,
 )
 from mmrl.rewards.models.model_reward import PixelReward, no_tensor_preprocess
@@ -43,6 +44,10 @@ class Encoder(ABC):
     files: tuple[ResolvedFile, ...]
     tensor_preprocess: Callable[[Tensor], Tensor]
     """Differentiable preprocessing of [B, 3, H, W] in [0, 1] for `embed_pixels`."""
+
+    def freeze(self, device: str) -> None:
+        """Evaluate the network without gradients from now on, on a device; "auto" is the GPU if there is one."""
+        self.network.eval().requires_grad_(False).to(torch_device(device))
 
     @abstractmethod
     def pixels(self, images: Sequence[Image.Image]) -> Tensor:

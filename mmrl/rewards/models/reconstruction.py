@@ -15,7 +15,6 @@ from mmrl.rewards.core.reward import Reward, Scored
 from mmrl.rewards.core.reward_errors import FAULTS, InvalidAnswer, RewardError, ScoringFailed, attempt
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, WeightFile
 from mmrl.rewards.models.clip_encoder import load_encoder
-from mmrl.rewards.models.model_files import torch_device
 
 
 class Reconstruction(Reward):
@@ -50,7 +49,7 @@ class Reconstruction(Reward):
         if draws < 1:
             raise RewardError(f"{self.name}: draws is {draws}; a text is drawn once at least")
         self._encoder = load_encoder(self.name, model, dtype=dtype)
-        self._encoder.network.eval().requires_grad_(False).to(torch_device(device))
+        self._encoder.freeze(device)
         self._painter, self._reference, self._draws = painter, reference, draws
         self.models = self.painters = () if painter is None else (painter,)
         self._lock = threading.Lock()  # one call of the network at a time
