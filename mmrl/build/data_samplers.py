@@ -9,6 +9,7 @@ from mmrl.config.data import (
     DataConfig,
     DynamicGroupSamplingConfig,
     HardestPromptsConfig,
+    MixturePromptsConfig,
     SelectiveReplayConfig,
     SpreadGroupSamplingConfig,
     StagedPromptsConfig,
@@ -19,6 +20,7 @@ from mmrl.config.growing import GrowingPromptsConfig
 from mmrl.config.written_prompts import WrittenPromptsConfig
 from mmrl.data.growing_prompts import GrowingSampler
 from mmrl.data.hardest_prompts import HardestSampler
+from mmrl.data.mixture_prompts import MixtureSampler
 from mmrl.data.prompts import PromptSampler, PromptSource, VarianceAwareSampler
 from mmrl.data.sample import Sample
 from mmrl.data.staged_prompts import StagedSampler
@@ -52,6 +54,8 @@ def build_prompts(
         return StagedSampler(samples, data.groups, seed, iterations, chosen.shares)
     if isinstance(chosen, HardestPromptsConfig):
         return HardestSampler(samples, data.groups, seed, keep=chosen.keep)
+    if isinstance(chosen, MixturePromptsConfig):
+        return MixtureSampler(samples, data.groups, seed, weights=chosen.weights)
     if isinstance(chosen, GrowingPromptsConfig) and iterations is not None:
         settings = chosen.model_dump(exclude={"name", "proposer"})
         return GrowingSampler(samples, data.groups, seed, chosen.proposer.proposer(), **settings)

@@ -25,8 +25,11 @@ CONTROLLERS: Registry[Any] = Registry(
 
 TEMPERATURE = "sampling.temperature"
 THRESHOLD = "algorithm.advantage.min_value"
-MOVABLE = (TEMPERATURE, THRESHOLD)
-"""The settings that a controller may move."""
+TURNS = "environment.max_turns"
+WEIGHTS = "data.prompts.weights."
+"""Begins the key of the weight of a source in a mixture of prompts."""
+MOVABLE = (TEMPERATURE, THRESHOLD, TURNS)
+"""The settings that a controller may move, beside the weights of sources."""
 
 
 class ControllerConfig(Section):
@@ -50,9 +53,10 @@ class ControllerConfig(Section):
             ConfigError: it cannot be imported, does not take these arguments, or moves what cannot be moved.
         """
         built = CONTROLLERS.build(self.name, self.args, "data.controller")
-        if unknown := [each for each in built.moves if each not in MOVABLE]:
+        if unknown := [each for each in built.moves if each not in MOVABLE and not each.startswith(WEIGHTS)]:
             raise ConfigError(
-                f"data.controller: {self.name} moves {unknown[0]}; a controller may move {', '.join(MOVABLE)}"
+                f"data.controller: {self.name} moves {unknown[0]}; a controller may move {', '.join(MOVABLE)} and "
+                f"{WEIGHTS}SOURCE"
             )
         return built
 
@@ -75,6 +79,19 @@ def controller_errors(config: TrainConfig, capabilities: Collection[str] | None)
         yield f"data.starts: {chosen.name} moves the temperature of all rows: leave one of the two out"
     if THRESHOLD in moves and not isinstance(getattr(config.algorithm, "advantage", None), BestOfConfig):
         yield f"data.controller: {chosen.name} moves {THRESHOLD}, which rejection_sft has: choose that algorithm"
+    if TURNS in moves and (config.environment is None or config.environment.horizon):
+        yield (
+            f"data.controller: {chosen.name} moves {TURNS}: name an environment, and leave its horizon out, which "
+            "moves them too"
+        )
+    prompts = config.data.prompts
+    sources = prompts.weights if prompts.name == "mixture" else {}
+    for key in moves:
+        if key.startswith(WEIGHTS) and key.removeprefix(WEIGHTS) not in sources:
+            yield (
+                f"data.controller: {chosen.name} moves {key}: give data.prompts the name mixture, with a weight of "
+                f"{key.removeprefix(WEIGHTS)}"
+            )
     if config.run.overlap.is_on:
         yield "data.controller: it samples between iterations, which run.overlap does not separate: take lag 0"
     if config.run.servers is not None:

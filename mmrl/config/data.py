@@ -55,6 +55,14 @@ class HardestPromptsConfig(Section):
     """The share of prompts that the next pass has, by the mean total reward of their answers."""
 
 
+class MixturePromptsConfig(Section):
+    """The prompts of every iteration in stated shares of the samples' sources; a controller may move them."""
+
+    name: Literal["mixture"] = "mixture"
+    weights: Annotated[dict[str, NonNegativeFloat], Field(min_length=1)]
+    """The weight of each `source` of the samples; only their ratio counts, and 0 leaves a source out."""
+
+
 class FixedGroupSamplingConfig(Section):
     """`groups` prompts, `group_size` answers each."""
 
@@ -160,6 +168,7 @@ PromptsConfig = Annotated[
     | Annotated[VarianceAwarePromptsConfig, Tag("variance_aware")]
     | Annotated[StagedPromptsConfig, Tag("staged")]
     | Annotated[HardestPromptsConfig, Tag("hardest")]
+    | Annotated[MixturePromptsConfig, Tag("mixture")]
     | Annotated[GrowingPromptsConfig, Tag("growing")]
     | Annotated[WrittenPromptsConfig, Tag("written")],
     Discriminator(tag_of("name", "shuffled")),
@@ -208,7 +217,7 @@ class DataConfig(Section):
     turn_filter: TurnFilterConfig | None = None
     """The episodes that are not trained on for one of their turns; unset: all are."""
     controller: ControllerConfig | None = None
-    """A rule that moves the temperature or the threshold of kept answers between rounds; unset: both stay."""
+    """A rule that moves settings between rounds, such as the temperature; unset: all stay as they are."""
 
 
 class AnswersConfig(Section):

@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.config.controller import TEMPERATURE, THRESHOLD, ControllerConfig
+from mmrl.config.controller import TEMPERATURE, THRESHOLD, TURNS, WEIGHTS, ControllerConfig
+from mmrl.data.mixture_prompts import MixtureSampler
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
@@ -53,7 +54,7 @@ class Controller(ABC):
     """A rule for the settings of a round."""
 
     moves: ClassVar[Sequence[str]] = ()
-    """The keys of the settings, of `mmrl.config.controller.MOVABLE`."""
+    """The keys of the settings: those of `mmrl.config.controller.MOVABLE`, and weights of sources."""
 
     @abstractmethod
     def choose(self, probe: Probe, number: int) -> Mapping[str, float]:
@@ -133,6 +134,11 @@ class ControlledRollouts:
             estimator = self._online.advantage_estimator
             config = estimator.config.model_copy(update={"min_value": self._values[THRESHOLD]})
             self._online.advantage_estimator = replace(estimator, config=config)
+        if TURNS in self._values:
+            self._online.horizon = (max(1, round(self._values[TURNS])),)
+        moved = {key.removeprefix(WEIGHTS): each for key, each in self._values.items() if key.startswith(WEIGHTS)}
+        if moved and isinstance(self._online.prompts, MixtureSampler):
+            self._online.prompts.weights = {**self._online.prompts.weights, **moved}
 
     def _probe(self, iteration: int, number: int, progress: float, phases: Phases) -> Probe:
         seed = fold_in(self._online.seed, STREAM, number)

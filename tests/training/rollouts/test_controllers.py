@@ -14,10 +14,12 @@ from safetensors.torch import load_file
 
 from mmrl.build.training_setup import check
 from mmrl.config import load_config
+from mmrl.data.jsonl import write_samples
 from mmrl.errors import ConfigError
 from mmrl.training.rollouts.balance_score import BalanceScore, balance_score
 from mmrl.training.rollouts.controllers import Controller, ProbeAnswers
 from mmrl.workflows.train import train
+from mmrl_shapeworld.splits import samples
 
 MOVES = ("sampling.temperature", "algorithm.advantage.min_value")
 CONTROLLER = (
@@ -144,6 +146,51 @@ def test_a_controller_of_ones_own_moves_the_temperature(tmp_path):
     assert cold["diversity"] < 0.3 < plain["diversity"], (cold["diversity"], plain["diversity"])
 
 
+class Wider(Controller):
+    """Allows one turn more in each round."""
+
+    moves = ("environment.max_turns",)
+
+    def choose(self, probe, number):
+        return {"environment.max_turns": 1 + number}
+
+
+def test_the_most_turns_of_an_episode_are_moved(tmp_path):
+    keys = ("data.groups=2", "data.group_size=4", "data.validation=null", "evaluation={}", "run.display=quiet")
+    own = (f"data.controller={{name: '{__file__}:Wider', every: 1}}", "training.iterations=2", "run.pictures=0")
+    found = lines(train(load_config("shapes-screens", [*keys, *own, f"run.dir={tmp_path}/run"])))
+    assert [row["settings/environment.max_turns"] for row in found] == [1.0, 2.0]
+    assert found[0]["turns/count"] == 1.0 < found[1]["turns/count"] <= 2.0
+
+
+class Shifting(Controller):
+    """Begins with one source alone, and ends with another."""
+
+    moves = ("data.prompts.weights.counting", "data.prompts.weights.chart")
+
+    def choose(self, probe, number):
+        return dict(zip(self.moves, (1 - number, number), strict=True))
+
+
+MIXTURE = "data.prompts={name: mixture, weights: {counting: 1, chart: 1}}"
+
+
+def test_weights_of_sources_are_moved_and_resumed(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    chosen = [each for each in samples("vlm-train") if each.source in ("counting", "chart")]
+    write_samples(chosen[:40], path)
+    keys = ("data.groups=2", "data.group_size=4", "data.validation=null", "evaluation={}", "run.display=quiet")
+    own = (f"data.path={path}", MIXTURE, f"data.controller={{name: '{__file__}:Shifting', every: 1}}", "run.pictures=0")
+    length = "training={iterations: 2, save_every: 1}"
+    run = train(load_config("shapes-vlm", [*keys, *own, length, f"run.dir={tmp_path}/run"]))
+    shares = [[row[f"prompts/share/{name}"] for name in ("counting", "chart")] for row in lines(run)]
+    assert shares == [[1.0, 0.0], [0.0, 1.0]]
+    shutil.rmtree(run / "checkpoints" / "step-2")
+    before = lines(run)[1]
+    again = lines(train(load_config(str(run / "config.yaml")), resume=run))[-1]
+    assert again["prompts/share/chart"] == 1.0 and again["reward/total"] == before["reward/total"]
+
+
 # What cannot work -----------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +208,19 @@ def test_what_cannot_work_is_refused_by_key(keys, message):
     with pytest.raises(ConfigError, match=message):
         own = [] if keys[0].startswith("algorithm") else KEYS[:1]
         check(load_config("shapes-reasoning", [*own, CONTROLLER, *keys]))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "controller", "keys", "message"),
+    [
+        ("shapes-vlm", "Wider", [], "moves environment.max_turns: name an environment"),
+        ("shapes-screens", "Wider", ["environment.horizon=[1, 2]"], "leave its horizon out"),
+        ("shapes-vlm", "Shifting", [], "give data.prompts the name mixture, with a weight of counting"),
+    ],
+)
+def test_settings_that_are_not_there_cannot_be_moved(recipe, controller, keys, message):
+    with pytest.raises(ConfigError, match=message):
+        check(load_config(recipe, [*keys, f"data.controller={{name: '{__file__}:{controller}'}}"]))
 
 
 def test_a_painter_has_no_temperature():
