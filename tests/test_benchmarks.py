@@ -1,4 +1,4 @@
-"""The benchmarks still run, and compare like with like."""
+"""The benchmarks still run, and compare like with like. One runs every day, the others with the slow tests."""
 
 from __future__ import annotations
 
@@ -68,27 +68,32 @@ def test_replay_benchmark_reports_the_median_of_paired_ratios(replay, capsys):
     assert "both      CPU s" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_full_size_benchmark_runs_at_a_small_size(bench):
     output = bench("full_size")
     assert re.search(r"^replay gap  0.0e\+00$", output, re.MULTILINE)
     assert "pictures/s" in output and "estimated in all" in output
 
 
+@pytest.mark.slow
 def test_rewards_benchmark_scores_both_ways_equally(bench):
     rows = re.findall(r"([\d.]+) answers/s one by one +([\d.]+) in a suite +([\d.]+) times", bench("rewards"))
     assert len(rows) == 3 and all(float(ratio) > 0 for _, _, ratio in rows)
 
 
+@pytest.mark.slow
 def test_reward_service_benchmark_scores_both_ways_equally(bench):
     assert re.search(r"in process, [\d.]+ s by a service, [\d.]+ times", bench("reward_service"))
 
 
+@pytest.mark.slow
 def test_vlm_step_benchmark_does_the_same_work_as_trl(bench):
     output = bench("vlm_step")
     assert "2 prompts of 34 tokens, 4 answers of 8 tokens to each" in output
     assert re.search(r"^ratio [\d.]+ ", output, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_vlm_update_benchmark_compares_equal_paths(bench):
     output = bench("vlm_update")
     cells = next(line for line in output.splitlines() if line.startswith("| smoke")).split("|")
@@ -96,14 +101,16 @@ def test_vlm_update_benchmark_compares_equal_paths(bench):
     assert float(cells[6]) == pytest.approx(4 * (34 + 8) / (34 + 4 * 8), abs=0.01)
 
 
+@pytest.mark.slow
 def test_turns_benchmark_compares_equal_trajectories(bench):
     output = bench("turns")
     assert "8 rows of 2.0 turns" in output
     assert float(re.search(r"differ by ([\d.e-]+)", output)[1]) < 1e-5
     assert float(re.search(r"equal tokens, log-probabilities differ by ([\d.e-]+)", output)[1]) < 1e-4
-    assert len(re.findall(r"^waves [14] with a tool of [\d.]+ s: [\d.]+ times", output, re.MULTILINE)) == 2
+    assert len(re.findall(r"^waves [14] with a tool of [\d.]+ s: [\d.]+ times", output, re.MULTILINE)) == 3
 
 
+@pytest.mark.slow
 def test_kernel_benchmarks_measure_against_their_baselines(fork_server, repository, tmp_path):
     script = repository / "kernels" / "benchmarks" / "run.py"
     out = tmp_path / "results"
@@ -117,12 +124,14 @@ def test_kernel_benchmarks_measure_against_their_baselines(fork_server, reposito
     assert (out / "kernels-cpu.md").read_text().count("\n| `") == len(kept["lines"])
 
 
+@pytest.mark.slow
 def test_teacher_benchmark_compares_iterations(bench):
     rows = [line.split(" | ") for line in bench("teacher").splitlines() if line.endswith(" |") and "CPU" not in line]
     assert [row[0].strip("| ") for row in rows] == ["grpo", "distill", "mix"]
     assert all(float(row[1]) > 0 for row in rows) and rows[0][2] == "1.00 |"
 
 
+@pytest.mark.slow
 def test_overlap_benchmark_measures_every_arrangement(bench):
     rows = [line for line in bench("overlap").splitlines() if line.startswith("| ") and " s |" in line]
     assert [row.split(" | ")[0].strip("| ") for row in rows] == [

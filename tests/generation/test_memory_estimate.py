@@ -33,8 +33,11 @@ from mmrl.policy import Rollout, RolloutRequest, StepOutputs
 from tests.generation import tiny_pipelines as tiny
 
 TINY = [
-    *("sd3", "flux_kontext", "sd15_inpaint_9_channels", "sdxl", "wan22"),
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen_image", "ltx2", "flux2_klein")),
+    *("sd3", "flux_kontext", "wan22"),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("sd15_inpaint_9_channels", "sdxl", "qwen_image", "ltx2", "flux2_klein")
+    ),
 ]
 ROWS = 2
 

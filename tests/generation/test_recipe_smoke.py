@@ -34,6 +34,9 @@ TINY = {
 }
 """By recipe, its pipeline made small."""
 
+DAILY = ("flux-kontext-dev-lora", "qwen-image-lora", "sd15-inpaint-lora", "sd35-medium-lora", "wan22-a14b-lora")
+"""Recipes of every day: an edit, a masked picture, noise and flow, two denoisers and a video."""
+
 ROWS = {"hunyuan-video15-lora": 1}
 """The rows of a call in recipes that do not allow two; the recipe gives the reason."""
 
@@ -55,7 +58,9 @@ def test_every_recipe_has_its_tiny_pipeline():
         assert find_architecture(model).index["_class_name"] == tiny.PIPELINES[TINY[recipe.name]].pipeline
 
 
-@pytest.mark.parametrize("recipe", sorted(TINY))
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(name, marks=[pytest.mark.slow] * (name not in DAILY)) for name in sorted(TINY)]
+)
 def test_recipe_trains_one_iteration(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(DiffusionPipeline, "from_pretrained", loads_small(tiny.PIPELINES[TINY[recipe]].attributes))
     config = load_config(recipe, small(recipe, tmp_path))

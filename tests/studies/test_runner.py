@@ -128,6 +128,7 @@ def test_inference_arms_may_be_guided_by_a_reward(finished):
         run_study(wrong, StudyOptions(root=folder / "runs"), SilentDisplay())
 
 
+@pytest.mark.slow
 def test_a_killed_study_resumes_to_the_same_result(finished, tmp_path, monkeypatch):
     """Here every process is started as by a user."""
     folder, _ = finished
@@ -212,6 +213,7 @@ def test_a_missing_metric_is_named_with_those_that_are_there(finished):
         run_study(load_study(write(folder, "metric", text)), StudyOptions(root=folder / "runs"), SilentDisplay())
 
 
+@pytest.mark.slow
 def test_a_budget_of_cpu_time_sets_the_iterations_by_a_pilot(tmp_path):
     """The pilot evaluates nothing, though the recipe does, and is run once. The arm has the study's first seed."""
     common = "evaluation.every: 2, data.heldout: null"
