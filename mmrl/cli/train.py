@@ -29,7 +29,7 @@ def train(
         list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved configuration, batch sizes and memory; load no model.")
+        bool, typer.Option("--dry-run", help="Print the resolved configuration, batch sizes and memory; train nothing.")
     ] = False,
     resume: Annotated[
         Path | None, typer.Option("--resume", metavar="RUN", help="Continue the run in this folder; needs no RECIPE.")
@@ -54,10 +54,7 @@ def train(
         _print_table("What this asks for", geometry.rows())
         if config.run.servers is not None:
             _print_servers(config.run.servers)
-        if config.policy.kind == "pipeline":
-            _print_memory(config)
-        else:
-            typer.echo("Memory is estimated for generators alone: `mmrl plan RECIPE` loads the model and counts it.")
+        _print_memory(config)
     if dry_run:
         return
     folder = train_run(config, resume=resume)
@@ -125,22 +122,54 @@ def _print_servers(settings: ServersConfig) -> None:
 
 
 def _print_memory(config: TrainConfig) -> None:
-    from mmrl.build.policies import estimate_memory
+    """Print the memory of a run: of a generator as estimated, of a small model that writes as counted."""
     from mmrl.cli.console import quiet_diffusers
     from mmrl.cli.errors import exit_code
-    from mmrl.distributed.processes import launched_size
 
+    writes = config.policy.kind != "pipeline"
     try:
         with quiet_diffusers():
+            if writes:
+                _print_counted_memory(config)
+                return
+            from mmrl.build.policies import estimate_memory
+
             memory = estimate_memory(config)
     except Exception as err:  # a pipeline may raise anything on the meta device; training does not depend on it
-        if exit_code(err) is not None:
+        if exit_code(err) is not None and not writes:
             raise
         typer.echo(f"The memory estimate was left out: {str(err).partition(chr(10))[0] or type(err).__name__}")
         return
     _print_table("Memory on one device, estimated", memory.rows(), " ".join(memory.assumptions))
-    count = launched_size() if launched_size() > 1 else USUAL_PROCESSES
-    _print_table(f"Memory of one of {count} processes by run.place", memory.of_processes(count))
+    _print_places(memory.of_processes(_processes()))
+
+
+def _print_counted_memory(config: TrainConfig) -> None:
+    """Load a model that writes and count, unless it is large or not there."""
+    from mmrl.generation.memory.memory_report import size
+    from mmrl.planning.phase_measurement import count_memory
+
+    memory = count_memory(config)
+    if memory is None:
+        typer.echo("Large models that write are not loaded for a dry run: `mmrl plan RECIPE` counts their memory.")
+        return
+    update = ("update", f"{size(memory.plain.peak)} at most")
+    _print_table(
+        "Memory on one device, counted in calls",
+        [update if name == "update" else (name, text) for name, text in memory.rows()],
+    )
+    # Their answers need unequal numbers of calls, so they have no place `strict`.
+    _print_places([(place, text) for place, text in memory.of_processes(_processes()) if place != "strict"])
+
+
+def _processes() -> int:
+    from mmrl.distributed.processes import launched_size
+
+    return launched_size() if launched_size() > 1 else USUAL_PROCESSES
+
+
+def _print_places(rows: list[tuple[str, str]]) -> None:
+    _print_table(f"Memory of one of {_processes()} processes by run.place", rows)
 
 
 def _print_table(title: str, rows: list[tuple[str, str]], caption: str = "") -> None:

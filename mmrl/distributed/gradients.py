@@ -26,8 +26,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     gradients = [
         torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach() for parameter in trained
     ]
-    processes.sum_in_place([reached, *gradients])
-    for parameter, count, gradient in zip(trained, reached.tolist(), gradients, strict=True):
+    counts, *gradients = processes.sums([reached, *gradients])  # their memory, to spare a copy
+    for parameter, count, gradient in zip(trained, counts.tolist(), gradients, strict=True):
         parameter.grad = gradient if count else None
 
 

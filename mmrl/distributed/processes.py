@@ -4,10 +4,10 @@
         mine = [number for number in range(calls) if owns(number)]
         results = gather({number: work(number) for number in mine})  # a dictionary of each process, by rank
 
-`gather` and the functions that are made of it, `broadcast` and `sum_in_place` are collective: every process calls them,
-in the same order. With one process they return their argument. Objects travel as pickles, which only processes of the
-same group exchange. A thread beside the main one has another group (`thread_group`), so that neither waits for the
-other's calls.
+`gather` and the functions that are made of it, `broadcast`, `sums` and `sum_in_place` are collective: every process
+calls them, in the same order. With one process they return their argument. Objects travel as pickles, which only
+processes of the same group exchange. A thread beside the main one has another group (`thread_group`), so that neither
+waits for the other's calls.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from torch import Tensor
 
 from mmrl.config.training import TimeoutsConfig
 from mmrl.distributed.joining import open_store
+from mmrl.distributed.messages import gather_objects
 from mmrl.distributed.position import position
 from mmrl.distributed.watchdog import watching
 from mmrl.errors import RunError
@@ -169,10 +170,8 @@ def gather(value: T) -> list[T]:
     """Return the values of all processes, by rank."""
     if size() == 1:
         return [value]
-    found: list[Any] = [None] * size()
     with collective("gather"):
-        dist.all_gather_object(found, value, group=_group())
-    return cast(list[T], found)
+        return cast(list[T], gather_objects(value, _group()))
 
 
 def broadcast(value: T) -> T:
@@ -195,20 +194,32 @@ def on_main(work: Callable[[], T]) -> T:
     return broadcast(work()) if is_main() else broadcast(cast(T, None))
 
 
-def sum_in_place(tensors: Sequence[Tensor]) -> None:
-    """Replace each tensor by its sum over the processes; one reduction for each device and dtype."""
+def sums(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the sum of each tensor over the processes, by one reduction for each device and dtype.
+
+    The sums of one reduction share their memory. With one process, return the tensors themselves.
+    """
     if size() == 1:
-        return
+        return list(tensors)
+    found: dict[int, Tensor] = {}
     kinds = dict.fromkeys((tensor.device, tensor.dtype) for tensor in tensors)
     for kind in kinds:
-        own = [tensor for tensor in tensors if (tensor.device, tensor.dtype) == kind]
-        flat = torch.cat([tensor.reshape(-1) for tensor in own])
+        places = [place for place, tensor in enumerate(tensors) if (tensor.device, tensor.dtype) == kind]
+        flat = torch.cat([tensors[place].reshape(-1) for place in places])
         with collective("sum", flat.nbytes):
             dist.all_reduce(flat, group=_group())
             if flat.is_cuda:
                 torch.cuda.synchronize(flat.device)  # the call itself does not wait for the others
-        for tensor, part in zip(own, flat.split([tensor.numel() for tensor in own]), strict=True):
-            tensor.copy_(part.view_as(tensor))
+        parts = flat.split([tensors[place].numel() for place in places])
+        found |= {place: part.view_as(tensors[place]) for place, part in zip(places, parts, strict=True)}
+    return [found[place] for place in range(len(tensors))]
+
+
+def sum_in_place(tensors: Sequence[Tensor]) -> None:
+    """Replace each tensor by its sum over the processes; one reduction for each device and dtype."""
+    if size() > 1:
+        for tensor, found in zip(tensors, sums(tensors), strict=True):
+            tensor.copy_(found)
 
 
 def largest(value: float) -> float:

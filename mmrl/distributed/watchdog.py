@@ -18,7 +18,6 @@ RunStopped are no failures: the first process raises them, the others leave with
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 import socket
@@ -26,12 +25,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from mmrl.config.training import TimeoutsConfig
-from mmrl.distributed.findings import Beat, Members
+from mmrl.distributed.beats import Beats, write_beat
+from mmrl.distributed.findings import Members
 from mmrl.distributed.joining import claim, torchrun_holds_store, wait_for_members
 from mmrl.distributed.member import Member
 from mmrl.distributed.position import is_lost_connection, phase_of, position
@@ -91,13 +90,10 @@ class Watchdog:
         self._main = PrefixStore(prefix, store)
         self._store = PrefixStore(prefix, store.clone())  # type: ignore[attr-defined]
         self._address = f"{store.host}:{store.port}"
-        # Sends nothing; closed by the end of the store, after which a call of the store would print a page of C++.
         self._line = socket.create_connection((store.host, store.port), timeout=timeouts.start)
         self._line.setblocking(False)
+        self._beats = Beats(self._store, self._line, self._known, self._leaves)
         self._interval = min(1.0, timeouts.silence / 5)
-        self._wait, self._waited = position.wait, 0.0
-        self._rounds = 0
-        self._sent: tuple[int | None, int | None, str] = (None, None, "")
         self._left_round: int | None = None  # the first round that sends that this process leaves
         self._stuck = 0.0  # seconds since the last round
         self._code: int | None = None  # this process leaves with it
@@ -107,7 +103,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Wait until every process is here; then watch."""
-        self._main.set(f"beat/{self._rank}", json.dumps(asdict(self._beat())))  # before the others see this process
+        write_beat(self._main, self._rank, self._beats.own())  # before the others see this process
         count = len(self._others) + 1
         self._known.members = wait_for_members(self._main, self._rank, count, self._timeouts.start)
         self._thread = threading.Thread(target=self._watch, name="mmrl_watch", daemon=True)
@@ -167,7 +163,7 @@ class Watchdog:
         if not self._claim(self._main, "failed"):
             self.leave(everyone=self._rank == 0)
             return FAILED
-        self._known.beats[self._rank] = self._beat()
+        self._known.beats[self._rank] = self._beats.own()
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             reason = "SIGTERM came"
@@ -181,11 +177,11 @@ class Watchdog:
 
     def leave(self, everyone: bool) -> None:
         """Send that this process leaves; with `everyone`, wait until the others do: process 0 may hold the store."""
-        self._left_round = self._rounds + 2  # a round may be under way
+        self._left_round = self._beats.rounds + 2  # a round may be under way
         self._wake.set()
         last = time.monotonic() + self._timeouts.lateness
         while not self._lost and time.monotonic() < last:
-            sent = self._rounds >= self._left_round
+            sent = self._beats.rounds >= self._left_round
             if sent and (not everyone or self._known.is_alone(self._others)):
                 return
             time.sleep(0.02)
@@ -195,7 +191,7 @@ class Watchdog:
             while not self._over.is_set():
                 seconds = self._pause()
                 if not self._over.is_set():
-                    self._check_line()
+                    self._beats.check_line()
                     self._round(seconds)
         except (RuntimeError, OSError):  # the first are those of torch.distributed
             self._lost = True
@@ -208,27 +204,11 @@ class Watchdog:
         for _ in range(10):
             if self._wake.wait(self._interval / 10):
                 break
-            if self._sent != (position.iteration, position.saved, position.name):
-                self._check_line()
-                self._send()
+            self._beats.send_change()
         return self._interval
 
-    def _send(self) -> Beat:
-        beat = self._beat()
-        self._store.set(f"beat/{self._rank}", json.dumps(asdict(beat)))
-        self._sent = (beat.iteration, beat.saved, beat.phase)
-        return beat
-
-    def _check_line(self) -> None:
-        with suppress(BlockingIOError):
-            if not self._line.recv(1):
-                raise ConnectionResetError("the store is gone")
-
     def _round(self, seconds: float) -> None:
-        self._waited = self._waited + seconds if position.wait and position.wait == self._wait else 0.0
-        self._wait = position.wait
-        self._exchange(seconds)
-        self._rounds += 1
+        self._beats.next_round(seconds)
         self._stuck = 0.0
         if self._store.check(["failed"]):
             first = int(self._store.get("failed"))
@@ -237,35 +217,16 @@ class Watchdog:
             return
         if self._store.check(["stopped"]):
             self._stopped = True
-            if self._left_round is None and self._waited >= STOP_PATIENCE_S:
+            if self._left_round is None and self._beats.waited >= STOP_PATIENCE_S:
                 self._exit(STOPPED)
         found = self._known.finding(self._others)
         if found and self._claim(self._store, "failed"):
-            self._exchange(0.0)  # the last position of the others
+            self._beats.exchange(0.0)  # the last position of the others
             self._print(self._known.finding(self._others) or found)
             self._exit(FAILED)
 
-    def _exchange(self, seconds: float) -> None:
-        beat = self._send()
-        ended = {other for other in self._others if self._known.members[other].has_ended(self._here)}
-        # Read after `ended`: the last beat of a process that ended in order says that it left.
-        beats = self._store.multi_get([f"beat/{other}" for other in self._others])
-        self._known.update({self._rank: beat}, seconds, set())
-        self._known.update(
-            {other: Beat(**json.loads(each)) for other, each in zip(self._others, beats, strict=True)}, seconds, ended
-        )
-
-    def _beat(self) -> Beat:
-        return Beat(
-            number=self._rounds,
-            phase=position.name,
-            iteration=position.iteration,
-            saved=position.saved,
-            run=None if position.run is None else str(position.run),
-            wait=position.wait[0] if position.wait else None,
-            waited=self._waited,
-            left=self._code is not None or self._left_round is not None,
-        )
+    def _leaves(self) -> bool:
+        return self._code is not None or self._left_round is not None
 
     def _guard(self) -> None:
         while not self._over.wait(self._interval):
@@ -288,7 +249,7 @@ class Watchdog:
         if torchrun_holds_store():
             reason = f"the store of torchrun at {self._address} cannot be reached"
         if self._known.speaker(torchrun_holds_store(), self._here) == self._rank:
-            self._known.beats[self._rank] = self._beat()  # it may know of a later checkpoint than the last round
+            self._known.beats[self._rank] = self._beats.own()  # it may know of a later checkpoint than the last round
             subject = self._rank if torchrun_holds_store() else 0
             self._print(self._known.sentence(subject, "stopped", reason))
             time.sleep(3 * self._interval)  # a process that saw this one end would take it for another loss
@@ -309,7 +270,7 @@ class Watchdog:
         with suppress(RuntimeError):
             while seconds < self._timeouts.silence:
                 if seconds == 0 or self._rank == 0:  # afterwards the store may end before this process
-                    self._exchange(step)
+                    self._beats.exchange(step)
                 patience = 0.0 if after is None or after.has_ended(self._here) else FIRST_END_S
                 if seconds >= patience and (self._rank or self._known.is_alone(self._others)):
                     break

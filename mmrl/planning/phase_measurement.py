@@ -16,14 +16,14 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median, pstdev
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from mmrl.build.datasets import load_samples
 from mmrl.build.load_models import build_models
-from mmrl.build.policies import build_policy, prepare_samples
+from mmrl.build.policies import build_policy, prepare_samples, resolve_model_path
 from mmrl.build.reward_suites import build_rewards, replace_named_rewards
 from mmrl.build.training_setup import build_training_setup, samples_of_terms
 from mmrl.config.batch_sizes import BatchPlan
@@ -50,6 +50,8 @@ from mmrl.rewards.core.routing import SharedLoader
 from mmrl.training.run.display import build_display
 from mmrl.training.training_loop import TrainingLoop
 
+COUNTED_WEIGHTS = 2**28
+"""The most bytes of weights that `count_memory` loads: a dry run takes seconds, also where a model would not fit."""
 MEMORY_CALLS = 8
 """The most calls whose memory is counted. Prompts of a vision-language model have pictures and clips of many sizes."""
 
@@ -105,6 +107,27 @@ def measure(config: TrainConfig, repeats: int = 3, load_reward: SharedLoader | N
             obstacles=probe.obstacles(),
             notes=tuple(_notes(config)),
         )
+
+
+def count_memory(config: TrainConfig) -> MemoryEstimate | None:
+    """Run up to 1 + `MEMORY_CALLS` iterations of one call, and return the memory of a run, counted on this device.
+
+    Return None unless the model is a folder of this machine, or ships with the package, and has at most
+    `COUNTED_WEIGHTS` bytes of weights.
+
+    Raises:
+        ConfigError, DataError, RunError: as `measure`.
+    """
+    folder = Path(resolve_model_path(cast(Any, config.policy)).model)
+    if not 0 < sum(file.stat().st_size for file in folder.glob("*.safetensors")) <= COUNTED_WEIGHTS:
+        return None
+    with ExitStack() as stack:
+        torch.manual_seed(config.seed)
+        probe = _Probe(config, SharedLoader(), stack)
+        if probe.device.type != "cuda":
+            stack.enter_context(_threads(1))
+        probe.time(1)
+        return probe.count_memory()
 
 
 def one_call(config: TrainConfig) -> TrainConfig:

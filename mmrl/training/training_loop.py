@@ -94,8 +94,7 @@ class TrainingLoop:
                 self._evaluate()
             with stop_requests(self.display.message) as stop_requested:
                 while self._continues():
-                    self._step()
-                    if any(processes.gather(stop_requested())) and self._continues():
+                    if self._step(stop_requested) and self._continues():
                         self.save()
                         raise RunStopped(
                             f"stopped after iteration {self.step} of {self.config.iterations}, which is saved; "
@@ -134,15 +133,17 @@ class TrainingLoop:
             if self.ahead is not None:
                 self.ahead.close()
 
-    def _step(self) -> None:
-        """Run an iteration, then the evaluation and checkpoint that follow it."""
-        self._report(*self.iterate())
+    def _step(self, stop_requested: Callable[[], bool]) -> bool:
+        """Run an iteration, then the evaluation and checkpoint that follow it; return True if a process shall stop."""
+        stops = self._report(*self.iterate(), stop_requested)
         last = not self._continues()
-        score = None
-        if last or (self.evaluate_every and self.step % self.evaluate_every == 0):
-            score = self._evaluate()
+        evaluates = last or bool(self.evaluate_every and self.step % self.evaluate_every == 0)
+        score = self._evaluate() if evaluates else None
         if last or score is not None or self.step % self.config.save_every == 0:
             self.save(score)
+        elif not evaluates and processes.size() > 1:
+            return stops  # of a moment ago
+        return any(processes.gather(stop_requested()))
 
     def _continues(self) -> bool:
         if self.hacking is not None and self.hacking.stops:
@@ -405,14 +406,15 @@ class TrainingLoop:
             self.display.message(f"caution: {text}")
         return metrics.get("evaluation/total")
 
-    def _report(self, metrics: dict[str, float], phases: Phases) -> None:
+    def _report(self, metrics: dict[str, float], phases: Phases, stop_requested: Callable[[], bool]) -> bool:
+        """Log and display an iteration; return True if a process shall stop."""
         reward = metrics.get("reward/total", math.nan)
         self._best_reward = max(self._best_reward, reward)
         if Capability.DECODE_WITH_GRAD not in self.objective.needs:  # such objectives compare no answers
             self._zero_advantages.update(self.step, metrics.get("zero_variance_share", 0.0))
         if self.hacking is not None and self.hacking.message:
             self.display.message(f"caution: {self.hacking.message}")
-        timings = processes.gather(phases.metrics())
+        timings, stops = zip(*processes.gather((phases.metrics(), stop_requested())), strict=True)
         for tracker in self.trackers:
             tracker.log("train", self.step, metrics | combined(timings))
             if len(timings) > 1:
@@ -429,6 +431,7 @@ class TrainingLoop:
                 metrics=metrics,
             )
         )
+        return any(stops)
 
     def _whole(self) -> AbstractContextManager[None]:
         """Return a context in which the policy is whole, and the copies that the objective uses."""

@@ -98,11 +98,13 @@ def test_dry_run_prints_config_and_batch_plan_without_training(workflows):
 @pytest.mark.parametrize("recipe", [recipe.name for recipe in list_recipes()])
 def test_every_recipe_passes_the_dry_run_check(recipe, monkeypatch):
     from mmrl.build import policies
+    from mmrl.planning import phase_measurement
 
     def left_out(config: object) -> None:
         raise LookupError("it takes seconds a recipe: tests/generation/test_memory_estimate.py")
 
     monkeypatch.setattr(policies, "estimate_memory", left_out)
+    monkeypatch.setattr(phase_measurement, "count_memory", left_out)
     run("train", recipe, "--dry-run")
 
 
@@ -115,6 +117,15 @@ def test_dry_run_estimates_memory_and_rejects_unsupported_settings():
     assert (
         "did you mean DDIMScheduler?" in run("train", "flow-grpo", "policy.scheduler=DDIM", "--dry-run", code=2).stderr
     )
+
+
+def test_dry_run_counts_the_memory_of_a_small_model_that_writes():
+    small = ("data={path: 'shapeworld:vlm-development', validation: null, groups: 2, group_size: 4, micro_batch: 4}",)
+    printed = run("train", "shapes-vlm", *small, "evaluation={}", "--dry-run").stdout
+    places = printed.partition("Memory of one of 8 processes by run.place")[2]
+    assert "counted in calls" in printed and "replicas" in places and "window" in places and "strict" not in places
+    large = run("train", "shapes-vlm", "policy.model=Qwen/Qwen2.5-VL-3B-Instruct", "--dry-run").stdout
+    assert "`mmrl plan RECIPE` counts their memory" in large
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mmrl.config import ConfigError, TrainConfig, dump_config, list_recipes, load_config
 from mmrl.config.algorithms.base import KLConfig
 from mmrl.config.algorithms.forward_process import DiffusionNFTConfig
+from mmrl.config.loading.absent import ABSENT_KEYS
 from mmrl.config.loading.load import parse_config
 from mmrl.config.loading.schema import dotted, key_paths
 from mmrl.config.rewards import RewardConfig
@@ -280,6 +281,13 @@ def test_misspelt_keys_are_reported_with_the_right_one(typo):
 )
 def test_misplaced_keys_are_reported_with_the_right_one(wrong, right):
     assert problems(SMALLEST, f"{wrong}=1")[0].endswith(f"did you mean {right}?")
+
+
+@pytest.mark.parametrize("key", sorted(ABSENT_KEYS))
+def test_absent_keys_are_refused_with_a_reason_and_another_way(key):
+    (line,) = problems(SMALLEST, f"{key}=2")
+    assert line.startswith(f"command line: {key} is not a key of RunConfig: one picture or video is not divided")
+    assert line.endswith("choose run.place: strict, which divides the model, and policy.gradient_checkpointing")
 
 
 def test_unknown_keys_without_a_near_match_list_the_known_keys():

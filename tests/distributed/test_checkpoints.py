@@ -11,12 +11,14 @@ import pytest
 
 from mmrl.training.run.checkpoints import Checkpoints, damage
 from tests.distributed.group import Group, start_group
-from tests.distributed.test_equal_numbers import BOUND, largest_difference
+from tests.distributed.test_equal_numbers import BOUND, SHORT, TEXTS, largest_difference
 from tests.training.fork_server import ForkServer
 from tests.training.quickstart_run import SMALL, assert_same, contents, write_data
 
 HALVES = ("data.micro_batch=2",)
 """Two calls of two rows in an iteration, one for each of two processes."""
+RENAME_2 = "os.rename run/checkpoints/.step-2.tmp"
+"""The system call that finishes the checkpoint of iteration 2."""
 
 
 def start(fork_server: ForkServer, folder: Path, count: int, *changes: str, **orders: object) -> Group:
@@ -65,9 +67,7 @@ def test_folder_of_two_processes_has_the_files_of_one(fork_server, pair, tmp_pat
 @pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_run_of_two_processes_is_resumed_by(fork_server, pair, tmp_path, count):
     """With as many processes to the bit, with another number within rounding."""
-    group = start(
-        fork_server, tmp_path / "b", 2, *HALVES, signals=[signal.SIGTERM], at="os.rename run/checkpoints/.step-2.tmp"
-    )
+    group = start(fork_server, tmp_path / "b", 2, *HALVES, signals=[signal.SIGTERM], at=RENAME_2)
     assert set(group.wait()) == {130}, group.output_text()
     assert Checkpoints(tmp_path / "b/run").load_state().step == 2
     run = resume(fork_server, tmp_path / "b", count)
@@ -75,6 +75,18 @@ def test_run_of_two_processes_is_resumed_by(fork_server, pair, tmp_path, count):
         assert_same(pair[0], run)
     else:
         assert largest_difference(pair[0], run) <= BOUND
+
+
+def test_run_whose_calls_are_dealt_by_lengths_is_resumed_to_the_bit(fork_server, tmp_path):
+    """The order in which gradients are added depends on who makes a call, and that on the answers before."""
+    words = ("train", "shapes-vlm", *SHORT, *TEXTS, "training={iterations: 4, save_every: 2}")
+    runs = {}
+    for name, orders in {"a": {}, "b": {"signals": [signal.SIGTERM], "at": RENAME_2}}.items():
+        group = start_group(fork_server, tmp_path / name, 2, *words, **orders)
+        assert set(group.wait()) == ({130} if orders else {0}), group.output_text()
+        runs[name] = tmp_path / name / "run"
+    assert Checkpoints(runs["b"]).load_state().values["source"]["lengths"]
+    assert_same(runs["a"], resume(fork_server, tmp_path / "b", 2))
 
 
 @pytest.mark.parametrize("rank", [0, 1])

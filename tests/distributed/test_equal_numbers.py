@@ -1,4 +1,4 @@
-"""Runs on 1, 2 and 3 processes have the same parameters and the same metrics, for every kind of objective."""
+"""Runs on 1, 2, 3 and 8 processes have the same parameters and the same metrics, for every kind of objective."""
 
 from __future__ import annotations
 
@@ -85,6 +85,11 @@ FURTHER: dict[str, tuple[str, ...]] = {
     "lagged-nft": ("quickstart", *PICTURES, CALLS, "run={dir: run, display: plain, overlap: {lag: 1}}"),
     "vlm-lora": ("shapes-vlm", *TEXTS, "policy.train=lora"),
 }  # fmt: skip
+EIGHT = {
+    "flow-grpo": (*CASES["flow-grpo"], "data.micro_batch=2"),
+    "vlm-grpo": (*CASES["vlm-grpo"], "data.micro_batch=2"),
+}
+"""A pipeline and a vision-language model with a call for each of eight processes."""
 BOUND = 1e-5
 """The largest difference of a parameter after 10 updates at the recipe's learning rate, 1e-4 to 2.5e-4."""
 
@@ -112,11 +117,21 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in FURTHER)])
 def test_processes_give_the_numbers_of_one(fork_server, tmp_path, case):
-    words = (CASES | FURTHER)[case]
-    alone = train(fork_server, tmp_path / "1", 1, *words)
+    compare(fork_server, tmp_path, case, (CASES | FURTHER)[case], (2,) if case in CASES else (2, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", EIGHT)
+def test_eight_processes_give_the_numbers_of_one(fork_server, tmp_path, case):
+    compare(fork_server, tmp_path, f"{case}, calls of 2", EIGHT[case], (8,))
+
+
+def compare(fork_server: ForkServer, folder: Path, case: str, words: tuple[str, ...], counts: tuple[int, ...]) -> None:
+    """Train with one process and with each of `counts`, and compare parameters and metrics."""
+    alone = train(fork_server, folder / "1", 1, *words)
     assert any(row.get("grad_norm") for row in metrics(alone))
-    for count in (2,) if case in CASES else (2, 3):
-        together = train(fork_server, tmp_path / str(count), count, *words)
+    for count in counts:
+        together = train(fork_server, folder / str(count), count, *words)
         print(f"{case}, {count} processes: {largest_difference(alone, together):.1e}")
         assert largest_difference(alone, together) <= BOUND
         for one, other in zip(metrics(alone), metrics(together), strict=True):

@@ -6,6 +6,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
+from mmrl.config.loading.absent import ABSENT_KEYS
 from mmrl.config.loading.yaml_text import Path
 from mmrl.config.section import ComponentSection, Section
 from mmrl.config.train import TrainConfig
@@ -95,8 +96,10 @@ def key_paths(annotation: Any, value: Any = None, path: Path = ()) -> Iterator[P
 
 def unknown_key(data: Any, section: type[Section], path: Path) -> str:
     """Return the message that the last key of `path` is not a key of `section`, with the likely one."""
-    nearest = nearest_keys(data, path)
     wrong = f"{dotted(path)} is not a key of {section.__name__}"
+    if dotted(path) in ABSENT_KEYS:
+        return f"{wrong}: {ABSENT_KEYS[dotted(path)]}"
+    nearest = nearest_keys(data, path)
     if nearest:
         return f"{wrong}: did you mean {' or '.join(map(dotted, nearest))}?"
     return f"{wrong}, whose keys are {', '.join(section.model_fields)}"

@@ -275,12 +275,20 @@ def merge_outputs(
     failures: list[dict[str, Failure]] = [{} for _ in range(size)]
     events: list[list[tuple[int, float]]] = [[] for _ in range(size)]
     for rows, output in parts:
+        index = np.asarray(rows, np.intp)
+        for name in names:
+            source = name if name in output.values else reward
+            if source is None:
+                continue
+            states = output.status[source]
+            if source == name:
+                values[name][index] = output.values[source]
+            for place, row in enumerate(rows):
+                if source == name:
+                    status[name][row] = states[place]
+                elif states[place] is not Status.OK:
+                    values[name][row], status[name][row] = output.values[source][place], states[place]
         for place, row in enumerate(rows):
-            for name in names:
-                source = name if name in output.values else reward
-                if source is None or (source != name and output.status[source][place] is Status.OK):
-                    continue
-                values[name][row], status[name][row] = output.values[source][place], output.status[source][place]
             detail[row], failures[row] = output.detail[place], output.failures[place]
             events[row] = output.events[place] if output.events else []
     return RewardOutput(values, status, detail, events if any(events) else [], failures=failures)

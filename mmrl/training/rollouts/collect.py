@@ -46,8 +46,9 @@ from mmrl.rewards.core.reward_io import (
 )
 from mmrl.rewards.core.suite import Scorer, TooFewScored
 from mmrl.seeds import fold_in
+from mmrl.training.rollouts.answer_lengths import AnswerLengths
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
-from mmrl.training.rollouts.exchange import deal, own_rows, shared_rollouts, shared_scores
+from mmrl.training.rollouts.exchange import deal, shared_answers
 from mmrl.training.run.timers import Phases
 
 REWARD_STREAM = 9
@@ -185,6 +186,7 @@ class RolloutCollector:
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
     max_turns: int | None = None  # of an episode; None: as the environment says
     models: Mapping[str, Any] = field(default_factory=dict)  # of the run, for rewards that ask them
+    lengths: AnswerLengths | None = None  # by which calls are dealt to several processes; None: in turn
     _calls: int = field(default=0, init=False)
     _groups: set[int] = field(default_factory=set, init=False)
     _rollouts: list[Rollout] = field(default_factory=list, init=False)
@@ -225,7 +227,8 @@ class RolloutCollector:
         texts = [targets[start : start + self.micro_batch] for start in range(0, len(targets), self.micro_batch)]
         calls = chunk_requests(requests, self.micro_batch)
         groups = [{each.group for each in text} for text in texts] + [{each.group for each in call} for call in calls]
-        ranks = deal(groups, self.suite.needs_full_groups, first=len(self._rollouts))
+        costs = None if texts or self.lengths is None else [self.lengths.cost(call) for call in calls]
+        ranks = deal(groups, self.suite.needs_full_groups, len(self._rollouts), costs)
         first, self._calls = self._calls, self._calls + len(calls)
         seeds = [fold_in(self.seed, self.iteration, number) for number in range(first, self._calls)]
         work: list[Callable[[], Rollout]] = [partial(self._score_targets, text) for text in texts]
@@ -239,14 +242,15 @@ class RolloutCollector:
                 queue.add(reward_inputs(own[number]))
         queue.finish()
         samples = [each.sample for each in targets] + [each.sample for each in requests]
-        self._rollouts += shared_rollouts(own, samples, self.keep_clean)
-        self._origins += [Origin.DEMONSTRATION] * len(texts) + [Origin.POLICY] * len(calls)
         self._pending += queue.submitted
-        self._round_sizes.append(group_sizes.total())
         with self.phases("reward"):
             scores = self.suite.join(self._pending)
-        rows = own_rows([(rollout.rows, not rollout.remote) for rollout in self._rollouts])
-        output = shared_scores(scores, rows, sum(rollout.rows for rollout in self._rollouts))
+        rollouts, output = shared_answers(own, scores, samples, self.keep_clean, self._rollouts)
+        self._rollouts += rollouts
+        self._origins += [Origin.DEMONSTRATION] * len(texts) + [Origin.POLICY] * len(calls)
+        self._round_sizes.append(group_sizes.total())
+        if self.lengths is not None:
+            self.lengths.learn(rollouts[len(texts) :])
         output = without_void_rows(output, [each for rollout in self._rollouts for each in void_kinds(rollout)])
         with self.phases("reward"):
             check_scored(self.suite, output)

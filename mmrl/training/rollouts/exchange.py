@@ -20,19 +20,52 @@ from mmrl.statistics.distances import thumbnail
 T = TypeVar("T")
 
 
-def deal(groups: Sequence[Collection[int]], whole_groups: bool = False, first: int = 0) -> list[int]:
-    """Return the rank that makes each of these calls, in turn; `groups` are those that a call has rows of.
+def deal(
+    groups: Sequence[Collection[int]],  # those that each call has rows of
+    whole_groups: bool = False,
+    first: int = 0,  # calls that were dealt before
+    costs: Sequence[float] | None = None,  # the expected duration of each call, in any unit; None: all alike
+) -> list[int]:
+    """Return the rank that makes each of these calls: in turn, or with `costs` so that all last about as long.
 
-    With `whole_groups`, calls that share a group, directly or through others, have the same rank. `first` is the number
-    of calls that were dealt before.
+    With `whole_groups`, calls that share a group, directly or through others, have the same rank. Costs do not change
+    how many calls a process makes: the dearest one goes first, to the process with the least work so far.
+
+    >>> deal([{0}], costs=[5.0])
+    [0]
     """
     units = list(range(len(groups)))
     if whole_groups:
         for group in sorted({group for each in groups for group in each}):
             joined = {units[call] for call, each in enumerate(groups) if group in each}
             units = [min(joined) if unit in joined else unit for unit in units]
-    turns = {unit: turn for turn, unit in enumerate(sorted(set(units)), start=first)}
-    return [turns[unit] % processes.size() for unit in units]
+    work = dict.fromkeys(sorted(set(units)), 0.0)
+    for unit, cost in zip(units, costs or [0.0] * len(units), strict=True):
+        work[unit] += cost
+    ranks = deal_evenly(list(work.values()), processes.size(), first)
+    rank_of = dict(zip(work, ranks, strict=True))
+    return [rank_of[unit] for unit in units]
+
+
+def deal_evenly(costs: Sequence[float], count: int, first: int = 0) -> list[int]:
+    """Return which of `count` processes does each piece of work; equal costs are dealt in turn from `first` on.
+
+    Graham's rule of the longest first, with as many pieces for each process as if they were dealt in turn.
+
+    >>> deal_evenly([1.0, 9.0, 2.0, 8.0], 2)
+    [0, 0, 1, 1]
+    >>> deal_evenly([1.0, 1.0, 1.0], 2, first=1)
+    [1, 0, 1]
+    """
+    turns = [(first + turn) % count for turn in range(len(costs))]
+    most = [turns.count(rank) for rank in range(count)]
+    loads, done, ranks = [0.0] * count, [0] * count, [0] * len(costs)
+    for piece in sorted(range(len(costs)), key=lambda piece: -costs[piece]):
+        free = (rank for rank in range(count) if done[rank] < most[rank])
+        ranks[piece] = rank = min(free, key=lambda rank: (loads[rank], done[rank], (rank - first) % count))
+        loads[rank] += costs[piece]
+        done[rank] += 1
+    return ranks
 
 
 def shared_rollouts(
@@ -43,26 +76,34 @@ def shared_rollouts(
     """Return the rollouts of all processes in the order of their numbers."""
     if processes.size() == 1:
         return [own[number] for number in sorted(own)]
-    by_id = {sample.id: sample for sample in samples}
-    outlines = {
-        number: ([sample.id for sample in rollout.samples], _outline(rollout, keep_clean))
-        for number, rollout in own.items()
-    }
-    found = {number: outline for part in processes.gather(outlines) for number, outline in part.items()}
-    rollouts = []
-    for number in sorted(found):
-        ids, outline = found[number]
-        rollouts.append(own.get(number) or replace(outline, samples=[by_id[id] for id in ids]))
-    return rollouts
+    return _joined(own, processes.gather(_outlines(own, keep_clean)), samples)
+
+
+def shared_answers(
+    own: Mapping[int, Rollout],  # of this process, by number
+    scores: RewardOutput,  # of all rows that this process made, those of earlier rollouts first
+    samples: Iterable[Sample],
+    keep_clean: bool = False,
+    earlier: Sequence[Rollout] = (),  # of all processes
+) -> tuple[list[Rollout], RewardOutput]:
+    """Return the rollouts of all processes in the order of their numbers, and the scores of all rows of `earlier` ones
+    and of these. One exchange."""
+    if processes.size() == 1:
+        return [own[number] for number in sorted(own)], scores
+    known = [number for number, rollout in enumerate(earlier) if not rollout.remote]
+    parts = processes.gather((_outlines(own, keep_clean), known, scores))
+    rollouts = _joined(own, [outlines for outlines, _, _ in parts], samples)
+    sizes = [rollout.rows for rollout in (*earlier, *rollouts)]
+    merged = []
+    for outlines, before, output in parts:
+        made = {*before, *(len(earlier) + number for number in outlines)}
+        merged.append((own_rows([(size, number in made) for number, size in enumerate(sizes)]), output))
+    return rollouts, _merged(merged, sum(sizes))
 
 
 def shared_scores(output: RewardOutput, rows: Sequence[int], count: int) -> RewardOutput:
     """Return the scores of all `count` rows; `output` has those of `rows`, which this process made, in that order."""
-    if processes.size() == 1:
-        return output
-    parts = processes.gather((rows, output))
-    merged = merge_outputs([(own, part) for own, part in parts if own], count)
-    return replace(merged, seconds=max(part.seconds for _, part in parts))
+    return output if processes.size() == 1 else _merged(processes.gather((rows, output)), count)
 
 
 def shared_rows(own: Sequence[T], rows: Sequence[int]) -> list[T]:
@@ -93,6 +134,33 @@ def own_rows(calls: Sequence[tuple[int, bool]]) -> list[int]:
     """
     ends = accumulate(size for size, _ in calls)
     return [row for end, (size, own) in zip(ends, calls, strict=True) if own for row in range(end - size, end)]
+
+
+_Outlines = dict[int, tuple[list[str], Rollout]]
+"""By number: the ids of the samples that a rollout answers, and the rest of what other processes need of it."""
+
+
+def _outlines(own: Mapping[int, Rollout], keep_clean: bool) -> _Outlines:
+    return {
+        number: ([sample.id for sample in rollout.samples], _outline(rollout, keep_clean))
+        for number, rollout in own.items()
+    }
+
+
+def _joined(own: Mapping[int, Rollout], parts: Sequence[_Outlines], samples: Iterable[Sample]) -> list[Rollout]:
+    by_id = {sample.id: sample for sample in samples}
+    found = {number: outline for part in parts for number, outline in part.items()}
+    rollouts = []
+    for number in sorted(found):
+        ids, outline = found[number]
+        rollouts.append(own.get(number) or replace(outline, samples=[by_id[id] for id in ids]))
+    return rollouts
+
+
+def _merged(parts: Sequence[tuple[Sequence[int], RewardOutput]], count: int) -> RewardOutput:
+    """Return the scores of all rows from those of each process, which waited for one another."""
+    merged = merge_outputs([(own, part) for own, part in parts if own], count)
+    return replace(merged, seconds=max(part.seconds for _, part in parts))
 
 
 def _outline(rollout: Rollout, keep_clean: bool) -> Rollout:

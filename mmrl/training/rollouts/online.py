@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from mmrl.training.rollouts.advantage_estimator import (
     branch_credit,
     shared_rows,
 )
+from mmrl.training.rollouts.answer_lengths import AnswerLengths
 from mmrl.training.rollouts.collect import (
     CollectedRollouts,
     FixedGroupSampler,
@@ -81,6 +83,7 @@ class OnlineRollouts:
     rollout_metrics: Callable[[], Mapping[str, float]] | None = None  # of the policy's engine, since the last call
     models: Mapping[str, Any] = field(default_factory=dict)  # of the run, for rewards that ask them
     hacking: HackingGauge | None = None  # says when rewards learn; None: in every iteration
+    lengths: AnswerLengths = field(default_factory=AnswerLengths)  # by which several processes are dealt calls
     _selects_rows: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -178,6 +181,7 @@ class OnlineRollouts:
             keep_clean=self.keep_clean,
             max_turns=self.max_turns(progress),
             models=self.models,
+            lengths=self.lengths if processes.size() > 1 else None,
         )
 
     def max_turns(self, progress: float) -> int | None:
@@ -207,9 +211,9 @@ class OnlineRollouts:
         return self._micro_batches(collected, advantages, self._branch_credit(collected), turns)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of prompts, rewards, history, multipliers and replay; the rest follows from the seed."""
+        """Return the state of all parts that have one; the rest follows from the seed."""
         states = {name: part.state_dict() for name, part in self._stateful_parts().items()}
-        return {name: state for name, state in states.items() if state or name != "rewards"}
+        return {name: state for name, state in states.items() if state or name not in ("rewards", "lengths")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, part in self._stateful_parts().items():
@@ -220,7 +224,7 @@ class OnlineRollouts:
         multipliers = self.advantage_estimator.constraints
         optional = {"history": self.history, "multipliers": multipliers, "replay": self.replay}
         present = {name: part for name, part in optional.items() if part is not None}
-        return {"prompts": self.prompts, "rewards": self.suite} | present
+        return {"prompts": self.prompts, "rewards": self.suite, "lengths": self.lengths} | present
 
     def _advantages(self, collected: CollectedRollouts) -> Tensor:
         """Return [R] advantages; 0 in rows outside the baseline."""
@@ -369,15 +373,17 @@ def _lengths(scored: ScoredRollouts) -> list[int] | None:
 def _outcomes(collected: CollectedRollouts) -> list[tuple[Outcome, list[int]]]:
     """Return the rewards and answers of each prompt, and the row of each of the rewards."""
     scored, samples = collected.scored, collected.scored.samples
-    total, group_index, places = scored.total, scored.group_index, scored.places()
+    total, places = scored.total.tolist(), scored.places()
+    groups: dict[int, list[int]] = {}
+    for row, (group, counts) in enumerate(zip(scored.group_index.tolist(), collected.on_policy.tolist(), strict=True)):
+        if counts:
+            groups.setdefault(group, []).append(row)
     outcomes = []
-    for group in group_index.unique().tolist():
-        rows = ((group_index == group) & collected.on_policy).nonzero()[:, 0].tolist()
-        if rows:
-            answers = [_words(scored.rollouts[places[row][0]], places[row][1]) for row in rows]
-            known = [row for row in rows if total[row].isfinite()]
-            outcome = Outcome(samples[rows[0]], total[known].tolist(), [a for a in answers if a])
-            outcomes.append((outcome, known))
+    for _, rows in sorted(groups.items()):
+        answers = [_words(scored.rollouts[places[row][0]], places[row][1]) for row in rows]
+        known = [row for row in rows if math.isfinite(total[row])]
+        outcome = Outcome(samples[rows[0]], [total[row] for row in known], [a for a in answers if a])
+        outcomes.append((outcome, known))
     return outcomes
 
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mmrl.algorithms.advantages import zero_variance_share
+from mmrl.algorithms.groups import group_spread
 from mmrl.rewards.core.reward_io import TOTAL, RewardOutput
 from mmrl.rewards.core.suite import Scorer
 
@@ -35,14 +35,14 @@ def reward_metrics(
     for name, by_kind in suite.failures(output).items():
         for kind, count in by_kind.items():
             metrics[f"failure/{name}/{kind}"] = float(count)
-    metrics["zero_variance_share"] = zero_variance_share(torch.from_numpy(total), group_index)
+    flat = group_spread(torch.from_numpy(total), group_index).numpy() == 0
+    groups, origin = group_index.numpy(), np.array(sources)
+    metrics["zero_variance_share"] = _share_of_groups(flat, groups)
     for source in sorted(set(sources)):
-        rows = np.array([each == source for each in sources])
+        rows = origin == source  # of whole groups: their answers are to one sample
         metrics[f"reward_by_source/{source}"] = _mean(total[rows])
         metrics[f"valid_share_by_source/{source}"] = float(np.isfinite(total[rows]).mean())
-        metrics[f"zero_variance_share_by_source/{source}"] = zero_variance_share(
-            torch.from_numpy(total[rows]), group_index[torch.from_numpy(rows)]
-        )
+        metrics[f"zero_variance_share_by_source/{source}"] = _share_of_groups(flat[rows], groups[rows])
     return metrics | ({} if lengths is None else length_metrics(lengths, sources))
 
 
@@ -55,6 +55,11 @@ def length_metrics(lengths: Sequence[int], sources: Sequence[str]) -> dict[str, 
         for source in sorted(set(sources))
     }
     return {"tokens": float(sum(lengths)), "length": float(np.mean(lengths))} | by_source
+
+
+def _share_of_groups(flat: NDArray[np.bool_], groups: NDArray[np.int64]) -> float:
+    """Return the share of the groups whose rows are `flat`."""
+    return len(np.unique(groups[flat])) / len(np.unique(groups))
 
 
 def _mean(values: NDArray[np.float32]) -> float:
