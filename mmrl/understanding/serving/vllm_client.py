@@ -145,10 +145,14 @@ class VLLMClient:
         body = {"method": "reload_weights", "kwargs": {"weights_path": path}}
         await self._send("POST", "/collective_rpc", body, self._timeouts.update)
 
-    async def reset_caches(self) -> None:
-        """Empty the caches of what older weights computed: prefixes, encoded pictures and processed pictures."""
+    async def reset_caches(self, running: bool = False) -> None:
+        """Empty the caches of what older weights computed: prefixes, encoded pictures and processed pictures.
+
+        `running`: the requests that are paused lose their keys and values too, and are read again when they go on.
+        """
+        path = "/reset_prefix_cache" + ("?reset_running_requests=true" if running else "")
         for _ in range(RESET_TRIES):
-            found = await self._json("POST", "/reset_prefix_cache", timeout_s=self._timeouts.update)
+            found = await self._json("POST", path, timeout_s=self._timeouts.update)
             if found.get("success") is True:
                 break
             await asyncio.sleep(0.1)
