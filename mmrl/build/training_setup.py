@@ -155,6 +155,8 @@ def check_processes(config: TrainConfig, count: int) -> None:
         errors.append(f"algorithm.advantage.channels: weights are learnt in one process, and there are {count}")
     if config.run.overlap.stream:
         errors.append(f"run.overlap.stream: it trains with one process, and there are {count}: leave it out")
+    if config.run.overlap.interrupt:
+        errors.append(f"run.overlap.interrupt: it trains with one process, and there are {count}: leave it out")
     if config.run.overlap.is_on and config.run.place not in ("auto", "replicas"):
         errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
     if isinstance(config.algorithm, MixConfig) and len(config.algorithm.terms) > 1:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.servers import ServersConfig
+from mmrl.distributed import processes
 from mmrl.distributed.position import position
 from mmrl.errors import ConfigError, RunError
 from mmrl.seeds import fold_in
@@ -46,6 +47,8 @@ log = logging.getLogger(__name__)
 PROBE_ANSWERS, PROBE_TOKENS, PROBE_SEED = 2, 32, 20260
 """Answers to each probe, the most tokens of one, and their seed."""
 MAX_SEED = 2**31
+SUMMED = ("served/servers", "served/dealt_again", "served/renewed")
+"""The metrics of an engine that are added over processes."""
 T = TypeVar("T")
 
 
@@ -172,9 +175,17 @@ class ServedEngine:
         return answers
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics since the last call: the last proof, servers in use, groups that were dealt again."""
-        found, self._metrics = self._metrics, {}
-        return found
+        """Return the metrics since the last call, over all processes: the worst of the last proofs, the number of
+        servers in use, and that of groups that were dealt again."""
+        parts, self._metrics = processes.gather(self._metrics), {}
+        values: dict[str, list[float]] = {}
+        for part in parts:
+            for name, value in part.items():
+                values.setdefault(name, []).append(value)
+        return {
+            name: sum(found) if name in SUMMED else min(found) if name == "served/probe_share" else max(found)
+            for name, found in values.items()
+        }
 
     async def _bring_up(self, client: VLLMClient) -> WeightName:
         """Give a server the current version, unless it has it, and prove it; return its name.
