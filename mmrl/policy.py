@@ -261,6 +261,8 @@ class Rollout:
     starts: list[RowStart | None] | None = None  # B of them; None: every row started with its sample alone
     episodes: list[EpisodeRecord] | None = None  # B of them, where an environment answered; then `media` are the texts
     # of the last turns, and `channel` counts turns
+    versions: Tensor | None = None  # [B, T] int64: the updates before the weights that wrote each decision, where they
+    # changed within an answer; None: `policy_version` of all
     remote: bool = False  # True: another process made it; it has no recording, its tensors are on the CPU and pictures
     # in `media` are thumbnails
 
@@ -291,6 +293,7 @@ class Rollout:
             means=None if self.means is None else self.means[index.to(self.means.device)],
             starts=None if self.starts is None else [self.starts[row] for row in rows],
             episodes=None if self.episodes is None else [self.episodes[row] for row in rows],
+            versions=None if self.versions is None else self.versions[index.to(self.versions.device)],
         )
 
 
@@ -360,6 +363,20 @@ class AnnouncedRollouts(Protocol):
 
     def announce(self, calls: Sequence[tuple[Sequence[RolloutRequest], int]]) -> None:
         """Generate for calls (requests, seed) of `rollout`, which are made next; each then returns at once."""
+
+
+@runtime_checkable
+class InterruptiblePolicy(Protocol):
+    """A policy whose answers may go on under newer parameters (`Rollout.versions`)."""
+
+    def adopt(self, take: Callable[[], bool]) -> None:
+        """Call `take` now and then while answers are written, from now on.
+
+        It loads newer parameters and their version into this policy, and returns True, or returns False.
+
+        Raises:
+            ConfigError: an answer of this policy ends under the parameters that it began with.
+        """
 
 
 @dataclass(frozen=True)

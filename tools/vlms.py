@@ -1,7 +1,8 @@
 """Write docs/vlms.md from what the tests saw of each vision-language model.
 
-python -m tests.understanding.vlm_record   # runs the checks, writes mmrl/understanding/proven_vlms.yaml
-python -m tools.vlms                       # docs/vlms.md from it
+python -m tests.understanding.vlm_record             # runs the checks, writes mmrl/understanding/proven_vlms.yaml
+python -m tests.understanding.serving.served_parity  # runs those of served rollouts, and writes them there too
+python -m tools.vlms                                 # docs/vlms.md from it
 """
 
 from __future__ import annotations
@@ -28,12 +29,21 @@ _COLUMNS = (
     "the tiny model. *Boxes* are in pixels, thousandths (`norm_1000`) or fractions (`norm_1`) of the "
     "image; by default where no convention of the makers is known here. `answers.space` sets another."
 )
+_SERVED = (
+    "*Served*: rollouts by `run.servers` are those in process. A server with vLLM's routes runs the tiny model in "
+    "another process; after a step of an adapter its greedy answers to prompts with no, one and two images are the "
+    "same tokens, and the mean difference between its log-probabilities of sampled tokens and the trainer's is at most "
+    "1e-5 in float32. Whether vLLM itself has a model of the type, and expands its prompts as transformers does, is "
+    "not known from this: the first prompts of a run show it ([served rollouts](served-rollouts.md))."
+)
 _PARTS = ("language", "vision", "connector")
 
 
 def vlms_page(found: list[VLMSupport]) -> str:
     """Return the text of docs/vlms.md."""
     classes = len({each.class_name for each in found})
+    proven = [each.facts for each in found if each.facts is not None]
+    served = sum(not facts.served for facts in proven)
     lines = [
         "# Which vision-language models can be trained",
         "",
@@ -57,8 +67,10 @@ def vlms_page(found: list[VLMSupport]) -> str:
         "",
         _COLUMNS,
         "",
-        "| model type | class | images | video | LoRA | causal | prompts | boxes |",
-        "|-|-|-|-|-|-|-|-|",
+        f"{_SERVED} {served} of {len(proven)} types are served alike.",
+        "",
+        "| model type | class | images | video | LoRA | causal | prompts | boxes | served |",
+        "|-|-|-|-|-|-|-|-|-|",
         *(_proven_line(each, each.facts) for each in found if each.facts is not None),
         "",
         "## Expected",
@@ -88,6 +100,7 @@ def _proven_line(row: VLMSupport, facts: ProvenVLM) -> str:
         "yes" if facts.causal else "no",
         facts.unshared or "shared",
         facts.space if facts.trained_space else f"{facts.space}, by default",
+        facts.served or "yes",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -22,6 +22,7 @@ from mmrl.config.sampling import (
     TransitionConfig,
     WindowConfig,
 )
+from mmrl.config.servers import ServersConfig
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
@@ -101,30 +102,47 @@ def check_servers(config: TrainConfig) -> list[str]:
     """Return a line about each server of `run.servers`; no model is loaded.
 
     Raises:
-        ConfigError: there are several processes, the variable with the key is not set, or no server answers.
+        ConfigError: there are fewer servers than processes, the variable with the key is not set, or no server of a
+            process answers.
     """
     settings = config.run.servers
     if settings is None:
         return []
     from mmrl.understanding.serving.server_status import server_status
 
-    if processes.size() > 1:
-        raise ConfigError("run.servers: the weights come from one process, and this run has several: start it with one")
-    status = server_status(settings)
-    if not any(answers for _, answers, _ in status):
-        silent = "; ".join(f"{url}: {words}" for url, _, words in status)
-        raise ConfigError(f"run.servers.urls: no server answers: {silent}")
-    return [f"server {url}: {words}" for url, _, words in status]
+    parts = processes.gather(server_status(own_servers(settings)))
+    for rank, status in enumerate(parts):
+        if not any(answers for _, answers, _ in status):
+            silent = "; ".join(f"{url}: {words}" for url, _, words in status)
+            whose = f" of process {rank}" if len(parts) > 1 else ""
+            raise ConfigError(f"run.servers.urls: no server{whose} answers: {silent}")
+    return [f"server {url}: {words}" for status in parts for url, _, words in status]
+
+
+def own_servers(settings: ServersConfig) -> ServersConfig:
+    """Return the settings of this process, with its part of the servers, which get the weights from it alone.
+
+    Raises:
+        ConfigError: there are fewer servers than processes.
+    """
+    count = processes.size()
+    if len(settings.urls) < count:
+        raise ConfigError(
+            f"run.servers.urls: {count} processes train, each with other servers, and {len(settings.urls)} are named: "
+            f"name {count} or more, or start fewer processes"
+        )
+    return settings.model_copy(update={"urls": settings.urls[processes.rank() :: count]})
 
 
 def use_servers(policy: AnyPolicy, config: TrainConfig, run: Path) -> None:
     """Let the servers of `run.servers` write a policy's rollouts, if there are some.
 
     Raises:
-        ConfigError: the variable with the key is not set, or a library that `run.servers.weights` needs is missing.
+        ConfigError: the variable with the key is not set, a library that `run.servers.weights` needs is missing, or
+            there are fewer servers than processes.
     """
     if config.run.servers is not None:
-        cast("VLMPolicy", policy).serve(config.run.servers, run / SERVED)
+        cast("VLMPolicy", policy).serve(own_servers(config.run.servers), run / SERVED)
 
 
 def prepare_samples(
@@ -186,7 +204,8 @@ def resolve_model_path(policy: P) -> P:
     if "@http://" in policy.model or "@https://" in policy.model:
         raise ConfigError(
             f"policy.model: {policy.model} is behind a server, which `mmrl evaluate` compares and nothing can "
-            "train: name the model's own folder or id here, and the server in run.servers.urls"
+            "train: it returns no token ids, no log-probabilities and no version of its weights. Name the model's own "
+            "folder or id here, and servers of vLLM in run.servers.urls"
         )
     folder = provided_model(policy.model, policy.kind)
     return policy if folder is None else policy.model_copy(update={"model": folder})

@@ -48,7 +48,7 @@ from mmrl.training.hacking_gauge import HackingGauge
 from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_compatible, uses_velocity_loss
 from mmrl.training.objectives.reward_blend import BlendedRewards
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, build_history
-from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation
+from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation, NewestBehaviour
 from mmrl.training.rollouts.controllers import ControlledRollouts
 from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
 from mmrl.training.rollouts.critic_advantages import CriticAdvantages
@@ -155,6 +155,8 @@ def check_processes(config: TrainConfig, count: int) -> None:
         errors.append(f"algorithm.advantage.channels: weights are learnt in one process, and there are {count}")
     if config.run.overlap.stream:
         errors.append(f"run.overlap.stream: it trains with one process, and there are {count}: leave it out")
+    if config.run.overlap.interrupt:
+        errors.append(f"run.overlap.interrupt: it trains with one process, and there are {count}: leave it out")
     if config.run.overlap.is_on and config.run.place not in ("auto", "replicas"):
         errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
     if isinstance(config.algorithm, MixConfig) and len(config.algorithm.terms) > 1:
@@ -372,7 +374,8 @@ def _stage(
             return TrainingSetup(streamed, objective, streamed, growing)
         lagged = None
         if overlap.lag:
-            source = lagged = LaggedRollouts(source, sampler, schedule, last, cancellation)
+            newest = NewestBehaviour(sampler) if overlap.interrupt else None
+            source = lagged = LaggedRollouts(source, sampler, schedule, last, cancellation, newest)
         if correction is not None:
             source = CorrectedRollouts(source, correction)
         if isinstance(algorithm, PPOConfig) and models is not None:

@@ -42,4 +42,5 @@ def summary_of(facts: ProvenVLM) -> str:
     """Return what a proven type takes, in a few words."""
     images = "several images" if facts.images == "several" else "one image"
     videos = ", videos" if facts.videos else ""
-    return f"{images}{videos}; {'shared prompts' if not facts.unshared else 'prompts are not shared'}"
+    served = "; served alike" if not facts.served else ""
+    return f"{images}{videos}; {'shared prompts' if not facts.unshared else 'prompts are not shared'}{served}"

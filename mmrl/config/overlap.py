@@ -22,6 +22,10 @@ class OverlapConfig(Section):
     still being sampled; the update follows after the last one. With a lag of 0 the gradient is that of an iteration
     without it."""
 
+    interrupt: bool = False
+    """True: servers get new weights while they write answers, which go on under them. Each token has the version that
+    wrote it, and the lag is the most that one is behind. For `run.servers.weights: folder`, and with a lag."""
+
     @property
     def is_on(self) -> bool:
         """True if a copy of the policy samples."""

@@ -16,6 +16,8 @@ from mmrl.config.train import TrainConfig
 def overlap_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each setting that cannot work with `run.overlap`."""
     overlap = config.run.overlap
+    if overlap.interrupt:
+        yield from _interrupt_errors(config)
     if not overlap.is_on:
         return
     key, algorithm, sampling = f"run.overlap.{'stream' if overlap.stream else 'lag'}", config.algorithm, config.sampling
@@ -36,6 +38,23 @@ def overlap_errors(config: TrainConfig) -> Iterator[str]:
         yield f"{key}: sampling.transition.name native replaces a function of diffusers, which two threads share"
     if overlap.stream:
         yield from _stream_errors(config)
+
+
+def _interrupt_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each setting with which an answer cannot go on under new weights."""
+    key, servers, overlap = "run.overlap.interrupt", config.run.servers, config.run.overlap
+    if overlap.stream or not overlap.lag:
+        wanted = "leave stream out" if overlap.stream else "set run.overlap.lag to 1 or more"
+        yield f"{key}: answers are written during an update with a lag alone: {wanted}"
+    if servers is None:
+        yield f"{key}: in process an answer ends under the weights that it began with: name run.servers"
+    elif servers.weights == "lora":
+        yield (
+            f"{key}: a server ends an answer under the adapter that it began with: choose policy.train full and "
+            "run.servers.weights folder, or leave it out"
+        )
+    if config.environment is not None:
+        yield f"{key}: the turns of an episode are written one after another, each under one version: leave it out"
 
 
 def _stream_errors(config: TrainConfig) -> Iterator[str]:

@@ -61,5 +61,10 @@ def _place_errors(config: TrainConfig, servers: ServersConfig) -> Iterator[str]:
             f"run.place: {config.run.place} divides the model over processes, and run.servers takes it from one: "
             "choose auto"
         )
+    if servers.weights == "nccl" and config.run.overlap.is_on:
+        yield (
+            "run.servers.weights: nccl sends the trainer's own parameters, and with run.overlap servers get those of "
+            "a copy: choose folder"
+        )
     if servers.weights == "nccl" and config.policy.device == "cpu":
         yield "run.servers.weights: nccl goes from GPU to GPU, and policy.device is cpu: choose folder"

@@ -29,6 +29,8 @@ class GeneratedTokens:
     log_probs: list[list[float]]  # of each token, at the sampling temperature, before top-k and top-p
     dialogue: Dialogue | None = field(default=None, repr=False, compare=False)
     """The rows as they were read, for their next turn; None: that reads them from the beginning."""
+    versions: list[list[int]] | None = None
+    """The updates before the weights that wrote each token; None: all were written by the weights loaded last."""
 
 
 class GrowingRows(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -182,6 +182,16 @@ class VLMPolicy(TokenPolicy):
         self._encoder = PromptEncoder(self.vlm, self.reader, keep_media=True)
         self._encoder.instructions = instructions
 
+    def adopt(self, take: Callable[[], bool]) -> None:
+        """Let servers get newer weights while they write answers; see `InterruptiblePolicy`.
+
+        Raises:
+            ConfigError: answers are written in process, or servers get weights by another route than a folder.
+        """
+        if not isinstance(self.engine, ServedEngine):
+            raise ConfigError("run.overlap.interrupt: in process an answer ends under the weights that it began with")
+        self.engine.adopt(lambda: self.version if take() else None)
+
     def rollout_metrics(self) -> dict[str, float]:
         """Return metrics of the engine since the last call; none of the policy's own model."""
         return self.engine.metrics() if isinstance(self.engine, ServedEngine) else {}
@@ -241,7 +251,7 @@ class VLMPolicy(TokenPolicy):
         )
         for row, values in enumerate(generated.log_probs):
             rollout.log_probs[row, : len(values)] = torch.tensor(values)
-        return rollout
+        return rollout if generated.versions is None else _of_versions(rollout, generated.versions)
 
     def _episodes(
         self, requests: Sequence[RolloutRequest], prompts: list[EncodedPrompt], sampling: TokenSamplingConfig, seed: int
@@ -490,6 +500,15 @@ class VLMPolicy(TokenPolicy):
             if self.attention.shares_prompts:
                 return packed_scores(self.vlm, recording, self.config.fused_log_probs, self._loss_grad)
             return row_scores(self.vlm, recording, separate_prompts=recomputes or self.vlm.extends_token_by_token)
+
+
+def _of_versions(rollout: Rollout, versions: Sequence[Sequence[int]]) -> Rollout:
+    """Return a rollout of these versions [B][T], the updates before the weights that wrote each token."""
+    oldest = min(min(row) for row in versions)
+    found = torch.full(rollout.mask.shape, oldest, device=rollout.mask.device)
+    for number, row in enumerate(versions):
+        found[number, : len(row)] = torch.tensor(row)
+    return replace(rollout, versions=found, policy_version=oldest)
 
 
 def _padded(token_ids: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, list[int]]:

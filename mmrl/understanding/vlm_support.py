@@ -66,6 +66,8 @@ class ProvenVLM:
     """The coordinate space of the boxes in its answers."""
     trained_space: bool
     """True if its makers published that they trained it in this space."""
+    served: str = "not compared with a server"
+    """The reason why its served rollouts are not known to be those in process; empty: a test saw that they are."""
 
 
 @dataclass(frozen=True)

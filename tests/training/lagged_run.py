@@ -11,7 +11,7 @@ from typing import Any
 from mmrl.config.algorithms.policy_gradient import GRPOConfig, MismatchConfig, PolicyGradientConfig
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation
+from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation, NewestBehaviour
 from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
 from mmrl.training.rollouts.importance_correction import ImportanceCorrection
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
@@ -42,6 +42,7 @@ def lagged_trainer(
     policy: Any = None,
     stream: bool = False,
     settings: dict[str, Any] | None = None,
+    interrupt: bool = False,
     **changes: Any,
 ) -> TrainingLoop:
     """Return a run with a lag, without a thread for lag -1."""
@@ -58,7 +59,8 @@ def lagged_trainer(
     if stream:
         streamed = StreamedRollouts(online, sampler, schedule, iterations, cancellation, correction)
         return trainer(run, streamed, algorithm, policy=policy, ahead=streamed, **changes)
-    lagged = LaggedRollouts(online, sampler, schedule, iterations, cancellation)
+    newest = NewestBehaviour(sampler) if interrupt else None
+    lagged = LaggedRollouts(online, sampler, schedule, iterations, cancellation, newest)
     made = trainer(run, online, algorithm, policy=policy, ahead=lagged, **changes)
     made.source = lagged if correction is None else CorrectedRollouts(lagged, correction)
     return made

@@ -19,7 +19,7 @@ from tests.understanding.vlm_matrix import CHECKS, BuiltVLM, adapted_parts, buil
 
 
 def facts_of(built: BuiltVLM) -> ProvenVLM:
-    """Return what was seen of a family, which `mmrl doctor --vlms` prints."""
+    """Return what was seen of a family in process, which `mmrl doctor --vlms` prints."""
     takes, vlm, parts = tiny.TAKES[built.name], built.policy.vlm, adapted_parts(built.model)
     attention = built.policy.attention
     return ProvenVLM(
@@ -43,7 +43,9 @@ def record(names: Sequence[str]) -> None:
             built = build(name, Path(folder))
             for check in CHECKS:
                 check(built)
-            rows[name] = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(facts_of(built)).items()}
+            seen = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(facts_of(built)).items()}
+            # `tests.understanding.serving.served_parity` writes this one
+            rows[name] = seen | {"served": rows.get(name, {}).get("served", seen["served"])}
     kept = {name: rows[name] for name in sorted(rows) if name in tiny.TAKES}
     FACTS.write_text(yaml.safe_dump(kept, sort_keys=False, width=1000), encoding="utf-8")
 

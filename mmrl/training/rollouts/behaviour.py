@@ -48,6 +48,51 @@ class Behaviour:
 
 
 @dataclass
+class NewestBehaviour:
+    """The newest parameters of the trainer, which the sampling thread adopts while it samples."""
+
+    sampler: Policy
+    _offered: Behaviour | None = field(default=None, init=False)  # by the trainer; one that was not taken is replaced
+    _adopted: list[Behaviour] = field(default_factory=list, init=False)  # since `begin`, oldest first
+
+    def offer(self, behaviour: Behaviour) -> None:
+        """Offer parameters to the sampling thread, from another one."""
+        self._offered = behaviour
+
+    def begin(self, scheduled: Behaviour) -> Behaviour:
+        """Load the newest of the scheduled, the adopted and the offered parameters before an iteration is sampled."""
+        known = [scheduled, *self._adopted[-1:], *([] if self._offered is None else [self._offered])]
+        newest = max(known, key=lambda each: each.version)
+        newest.load_into(self.sampler)
+        self._adopted = [newest]
+        return newest
+
+    def take(self) -> bool:
+        """Load newer parameters into the sampler, if some were offered; return whether there were."""
+        offered = self._offered
+        if offered is None or offered.version <= self._adopted[-1].version:
+            return False
+        offered.load_into(self.sampler)
+        self._adopted.append(offered)
+        return True
+
+    @contextmanager
+    def each(self) -> Iterator[Iterator[Behaviour]]:
+        """Return a context with the parameters that were loaded since `begin`, each of which the sampler has in turn;
+        afterwards it has the newest again."""
+
+        def loaded() -> Iterator[Behaviour]:
+            for behaviour in self._adopted:
+                behaviour.load_into(self.sampler)
+                yield behaviour
+
+        try:
+            yield loaded()
+        finally:
+            self._adopted[-1].load_into(self.sampler)
+
+
+@dataclass
 class BehaviourSchedule:
     """The rule by which iteration i is sampled with the parameters after max(0, i - lag) iterations."""
 
@@ -56,12 +101,13 @@ class BehaviourSchedule:
     sampling_weights: Callable[[], AbstractContextManager[Any]]  # of the objective: its old policy
     _kept: dict[int, Behaviour] = field(default_factory=dict, init=False)  # by the iterations done before
 
-    def note(self, iteration: int) -> None:
-        """Copy the present parameters at the beginning of an iteration."""
+    def note(self, iteration: int) -> Behaviour:
+        """Copy the present parameters at the beginning of an iteration, and return them."""
         with self.sampling_weights():
             live = self.policy.parameters_to_train()
             values = {name: parameter.detach().clone() for name, parameter in live.items()}
-        self._kept[iteration] = Behaviour(self.policy.version, values)
+        self._kept[iteration] = found = Behaviour(self.policy.version, values)
+        return found
 
     def of(self, iteration: int) -> Behaviour:
         """Return the parameters that an iteration is sampled with.

@@ -180,6 +180,7 @@ def _outline(rollout: Rollout, keep_clean: bool) -> Rollout:
         means=None,
         episodes=None if episodes is None else [replace(each, observations=()) for each in episodes],
         branches=None if rollout.branches is None else rollout.branches.cpu(),
+        versions=None if rollout.versions is None else rollout.versions.cpu(),
         remote=True,
     )
 

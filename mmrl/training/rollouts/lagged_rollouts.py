@@ -26,10 +26,18 @@ from torch import Tensor
 
 from mmrl.distributed import processes
 from mmrl.distributed.position import Position
-from mmrl.policy import Policy
+from mmrl.errors import ConfigError
+from mmrl.policy import InterruptiblePolicy, Policy
 from mmrl.rewards.core.executor import DaemonPool
 from mmrl.training.experience import Experience, ExperienceSource
-from mmrl.training.rollouts.behaviour import Behaviour, BehaviourSchedule, Cancellation, check_generators
+from mmrl.training.rollouts.behaviour import (
+    Behaviour,
+    BehaviourSchedule,
+    Cancellation,
+    NewestBehaviour,
+    check_generators,
+)
+from mmrl.training.rollouts.version_metrics import gap_by_version, version_metrics
 from mmrl.training.run.timers import Phases
 
 CLOSING_S = 10.0
@@ -60,6 +68,7 @@ class LaggedRollouts:
     schedule: BehaviourSchedule
     iterations: int  # of the run; none beyond is sampled
     cancellation: Cancellation
+    newest: NewestBehaviour | None = None  # of `sampler`, if answers go on under parameters that come meanwhile
     _thread: DaemonPool = field(init=False)
     _group: Any = field(init=False)  # of the threads of all processes
     _ahead: dict[int, Future[_Sampled]] = field(default_factory=dict, init=False)  # by iteration
@@ -69,6 +78,13 @@ class LaggedRollouts:
 
     def __post_init__(self) -> None:
         self._thread, self._group = DaemonPool(1, "rollouts"), processes.new_group()
+        if self.newest is not None:
+            if not isinstance(self.sampler, InterruptiblePolicy):
+                raise ConfigError(
+                    f"run.overlap.interrupt: an answer of {type(self.sampler).__name__} ends under the parameters that "
+                    "it began with: leave it out"
+                )
+            self.sampler.adopt(self.newest.take)
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
         """Hand the parameters over for the iteration that is `lag` later, and return the rollouts of this one.
@@ -87,8 +103,11 @@ class LaggedRollouts:
             sampled = self._ahead[iteration].result()
         del self._ahead[iteration]
         self._state = sampled.state
-        age = {"lag/updates": float(self.schedule.policy.version - sampled.version)}
-        return replace(sampled.experience, metrics=sampled.experience.metrics | age | sampled.seconds)
+        now, found = self.schedule.policy.version, sampled.experience
+        age = {"lag/updates": float(now - sampled.version)}
+        if self.newest is not None:
+            age |= version_metrics([batch.rollout for batch in found.micro_batches], now)
+        return replace(found, metrics=found.metrics | age | sampled.seconds)
 
     def wait_idle(self) -> None:
         """Wait until everything that was handed over is sampled, so that its rewards are free for an evaluation."""
@@ -116,7 +135,9 @@ class LaggedRollouts:
         self.schedule.load_tensors(tensors)
 
     def _hand_over(self, iteration: int) -> None:
-        self.schedule.note(iteration)
+        present = self.schedule.note(iteration)
+        if self.newest is not None:
+            self.newest.offer(present)
         last = min(iteration + self.schedule.lag, self.iterations - 1)
         for later in range(iteration if self._next is None else self._next, last + 1):
             self._ahead[later] = self._thread.submit(partial(self._sample, later, self.schedule.of(later)))
@@ -129,7 +150,10 @@ class LaggedRollouts:
         phases = Phases(Position())
         try:
             with processes.thread_group(self._group), self.cancellation.checked():
-                behaviour.load_into(self.sampler)
+                if self.newest is None:
+                    behaviour.load_into(self.sampler)
+                else:
+                    behaviour = self.newest.begin(behaviour)
                 experience = self.source.collect(iteration, iteration / self.iterations, phases)
             if self._ended is None:  # the trainer waits for the first rollouts, so no other thread draws meanwhile
                 check_generators(self.sampler)
@@ -144,7 +168,14 @@ class LaggedRollouts:
         return _Sampled(found, state, behaviour.version, thread_seconds(phases, idle))
 
     def _replay_gap(self, experience: Experience) -> float | None:
-        """Return the replay gap of the first new rollout of this process, under the parameters that sampled it."""
-        own = (batch.rollout for batch in experience.micro_batches if not batch.rollout.remote)
+        """Return the replay gap of the first new rollout of this process, under the parameters that sampled it.
+
+        Where parameters came meanwhile, that is the first rollout in which they changed, and each decision is replayed
+        under those that wrote it.
+        """
+        own = [batch.rollout for batch in experience.micro_batches if not batch.rollout.remote]
+        if self.newest is not None and (mixed := [each for each in own if each.versions is not None]):
+            changed = [each for each in mixed if version_metrics([each], each.policy_version)["lag/interrupted"]]
+            return gap_by_version(self.sampler, (changed or mixed)[0], self.newest)
         fresh = next((each for each in own if each.policy_version == self.sampler.version), None)
         return None if fresh is None else self.sampler.replay_gap(fresh)

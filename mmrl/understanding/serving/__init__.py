@@ -4,6 +4,7 @@
     group_dealing      the requests of a rollout over several servers: health, repetitions, lost servers
     group_board        the groups of a rollout, each answered exactly once
     generate_messages  the request for a group of answers, and the checks of its reply
+    interrupted_answers  answers that servers wrote under several versions, and the check of their last tokens
     weight_proof       the comparison of log-probabilities between server, trainer and base model
     weight_routes      the ways of weights to a server: adapter folders, weight folders, vLLM's transfer
     weight_versions    names and folders of versions

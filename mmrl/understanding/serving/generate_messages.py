@@ -82,6 +82,7 @@ class GroupAnswers:
 
     token_ids: list[list[int]]
     log_probs: list[list[float]]
+    versions: list[list[int]] | None = None  # the updates before the weights that wrote each token, if they may change
 
 
 def request_body(call: GroupCall, tokens: AnswerTokens, model: str) -> dict[str, Any]:
@@ -121,9 +122,17 @@ def png_uri(picture: Image.Image) -> str:
 
 
 def read_answers(
-    reply: Mapping[str, Any], call: GroupCall, tokens: AnswerTokens, name: WeightName, url: str
+    reply: Mapping[str, Any],
+    call: GroupCall,
+    tokens: AnswerTokens,
+    name: WeightName,
+    url: str,
+    loaded: Mapping[str, int] | None = None,
 ) -> GroupAnswers:
     """Return the answers of a reply.
+
+    `loaded`: answers may go on under other weights; it has the updates before each version that the server was given
+    since they began. None: all tokens are of the version in `name`.
 
     Raises:
         ServerFailure: the reply lacks something, contradicts itself, or is of other weights.
@@ -142,9 +151,11 @@ def read_answers(
         if choice.get("finish_reason") not in ("stop", "length"):
             reason = choice.get("finish_reason")
             raise ServerFailure(url, "aborted", f"it ended an answer with {reason!r:.40}", transient=True)
-        _check_version(choice, name, url)
+        if loaded is None:
+            _check_version(choice, name, url)
     written = [_read_choice(choice, call, tokens, url) for choice in ordered]
-    return GroupAnswers([ids for ids, _ in written], [values for _, values in written])
+    versions = None if loaded is None else [_token_versions(choice, loaded, url) for choice in ordered]
+    return GroupAnswers([ids for ids, _ in written], [values for _, values in written], versions)
 
 
 def _check_prompt(reported: Any, call: GroupCall, url: str) -> None:
@@ -176,6 +187,31 @@ def _check_version(choice: Mapping[str, Any], name: WeightName, url: str) -> Non
     if versions != {name.version}:
         found = ", ".join(sorted(versions))[:120]
         raise ServerFailure(url, "lost_weights", f"an answer was written by {found}, not by {name.version}")
+
+
+def _token_versions(choice: Mapping[str, Any], loaded: Mapping[str, int], url: str) -> list[int]:
+    """Return the updates before the version that wrote each token, by the server's own account.
+
+    Raises:
+        ServerFailure: its spans of versions do not cover all tokens, or one is of another version than it was given.
+    """
+    spans, count = choice.get("weight_versions"), len(choice["token_ids"])
+    if not isinstance(spans, list) or not all(isinstance(span, Mapping) for span in spans):
+        raise ServerFailure(url, "wrong_reply", "its answers report no weight_versions: vLLM 0.33 or later is needed")
+    found: list[int] = []
+    for span in spans:
+        start, end, version = span.get("start"), span.get("end"), span.get("version")
+        if start != len(found) or not isinstance(end, int) or not start < end <= count:
+            raise ServerFailure(url, "wrong_reply", f"its spans of versions do not follow each other: {spans!r:.200}")
+        if version not in loaded:
+            names = ", ".join(loaded)[:120]
+            raise ServerFailure(url, "lost_weights", f"tokens were written by {version!r:.80}, not by one of {names}")
+        found += [loaded[version]] * (end - start)
+    if len(found) != count:
+        raise ServerFailure(
+            url, "wrong_reply", f"its spans of versions cover {len(found)} of the {count} tokens of an answer"
+        )
+    return found
 
 
 def _read_choice(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -36,13 +37,28 @@ BringUp = Callable[[VLLMClient], Awaitable[WeightName]]
 """A function that gives a server the current weights, proves them, and returns their name."""
 
 
-async def ask(client: VLLMClient, call: GroupCall, tokens: AnswerTokens, name: WeightName) -> GroupAnswers:
-    """Ask a server for the answers to one prompt.
+@dataclass(frozen=True)
+class Renewal:
+    """The change of a server's weights while it writes answers."""
+
+    renew: Callable[[VLLMClient], Awaitable[None]]  # gives a server newer weights, if there are some
+    loaded: Mapping[str, int]  # the updates before each version since the answers began; it grows
+
+
+async def ask(
+    client: VLLMClient,
+    call: GroupCall,
+    tokens: AnswerTokens,
+    name: WeightName,
+    loaded: Mapping[str, int] | None = None,
+) -> GroupAnswers:
+    """Ask a server for the answers to one prompt; `loaded` as in `read_answers`.
 
     Raises:
         ServerFailure, DataError: see `read_answers`.
     """
-    return read_answers(await client.generate(request_body(call, tokens, name.model)), call, tokens, name, client.url)
+    reply = await client.generate(request_body(call, tokens, name.model))
+    return read_answers(reply, call, tokens, name, client.url, loaded)
 
 
 async def ask_again(
@@ -74,14 +90,16 @@ class GroupDealer:
         """The servers that were lost, and why."""
         self.dealt_again = 0
         """Groups that were with a lost server."""
+        self._renewal: Renewal | None = None
 
-    async def answers(self, bring_up: BringUp) -> list[GroupAnswers]:
-        """Return the answers to all groups, in order.
+    async def answers(self, bring_up: BringUp, renewal: Renewal | None = None) -> list[GroupAnswers]:
+        """Return the answers to all groups, in order; with `renewal`, servers may get newer weights meanwhile.
 
         Raises:
             RunError: no server is left, or a group failed at every attempt.
             DataError: a server reads a prompt as other tokens than the trainer.
         """
+        self._renewal = renewal
         async with AsyncExitStack() as stack:
             tasks: dict[asyncio.Task[ServerFailure | None], str] = {}
             for url in self._settings.urls:
@@ -150,20 +168,32 @@ class GroupDealer:
         """Run the workers of a server until all groups are answered."""
         count = min(self._settings.concurrency, ceil(len(self._calls) / len(self._live)))
         workers = [asyncio.create_task(self._answer(client, name)) for _ in range(count)]
+        if self._renewal is not None:
+            workers.append(asyncio.create_task(self._renew(client, self._renewal)))
         try:
             await asyncio.gather(*workers)
         finally:
             await _cancel(workers)
 
+    async def _renew(self, client: VLLMClient, renewal: Renewal) -> None:
+        """Give a server newer weights whenever there are some, until all groups are answered.
+
+        A renewal that has begun is finished: a server that is left paused would answer nothing.
+        """
+        while not self._board.complete:
+            await renewal.renew(client)
+            await asyncio.sleep(POLL_S)
+
     async def _answer(self, client: VLLMClient, name: WeightName) -> None:
         """Answer one group after another."""
+        loaded = None if self._renewal is None else self._renewal.loaded
         while not self._board.complete:
             group = self._board.take(client.url, alone=len(self._live) == 1)
             if group is None:
                 await asyncio.sleep(POLL_S)
                 continue
             try:
-                answers = await ask(client, self._calls[group], self._tokens, name)
+                answers = await ask(client, self._calls[group], self._tokens, name, loaded)
             except ServerFailure as err:
                 if not err.transient:
                     raise

@@ -145,17 +145,23 @@ class VLLMClient:
         body = {"method": "reload_weights", "kwargs": {"weights_path": path}}
         await self._send("POST", "/collective_rpc", body, self._timeouts.update)
 
-    async def reset_caches(self) -> None:
-        """Empty the caches of what older weights computed: prefixes, encoded pictures and processed pictures."""
+    async def reset_caches(self, running: bool = False) -> None:
+        """Empty the caches of what older weights computed: prefixes, encoded pictures and processed pictures.
+
+        `running`: the requests that are paused lose their keys and values too, and are read again when they go on.
+        Processed pictures, which do not depend on weights, are kept then: some of the requests wait for them.
+        """
+        path = "/reset_prefix_cache" + ("?reset_running_requests=true" if running else "")
         for _ in range(RESET_TRIES):
-            found = await self._json("POST", "/reset_prefix_cache", timeout_s=self._timeouts.update)
+            found = await self._json("POST", path, timeout_s=self._timeouts.update)
             if found.get("success") is True:
                 break
             await asyncio.sleep(0.1)
         else:
             raise self.failure("wrong_reply", "its prefix cache cannot be emptied: /reset_prefix_cache did not succeed")
         await self._send("POST", "/reset_encoder_cache", timeout_s=self._timeouts.update)
-        await self._send("POST", "/reset_mm_cache", timeout_s=self._timeouts.update)
+        if not running:
+            await self._send("POST", "/reset_mm_cache", timeout_s=self._timeouts.update)
 
     def failure(self, kind: str, text: str, transient: bool = False, wait_s: float | None = None) -> ServerFailure:
         """Return a failure of this server, its text without the key and shortened."""
@@ -225,7 +231,10 @@ def _remedy(path: str) -> str:
     if path.startswith(("/v1/load_lora", "/v1/unload_lora")):
         return "start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
     if path.startswith("/inference"):
-        return "this is no vLLM server of version 0.33 or later"
+        return (
+            "this is no vLLM server of version 0.33 or later: another OpenAI-style server can be compared by "
+            "`mmrl evaluate NAME@URL`, and nothing can be learnt from it"
+        )
     if path.startswith("/v1/chat"):
         return "this is no OpenAI-style server, or its address has a path beside the host and port"
     return "start it with VLLM_SERVER_DEV_MODE=1"

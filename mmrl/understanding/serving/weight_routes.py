@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from torch import nn
@@ -37,6 +38,13 @@ class WeightRoute(Protocol):
             ServerFailure: the server does not take it; it must not generate answers.
         """
 
+    async def renew(self, client: VLLMClient, version: str) -> WeightName:
+        """Give a version to a server whose answers go on under it, and return its name.
+
+        Raises:
+            ServerFailure: the server does not take it, or this route cannot change the weights of an answer.
+        """
+
 
 class LoraRoute:
     """A PEFT folder for each version, loaded under a name that is used once; of this run's, the last two stay loaded.
@@ -61,6 +69,9 @@ class LoraRoute:
             raise client.failure("wrong_reply", f"it loaded the adapter {version} and does not list it in /v1/models")
         return WeightName(version, None)
 
+    async def renew(self, client: VLLMClient, version: str) -> WeightName:
+        raise client.failure("wrong_reply", "an answer goes on under the adapter that it began with: choose folder")
+
 
 class FolderRoute:
     """A folder of whole weights for each version, which the workers read again (`/collective_rpc`, reload_weights)."""
@@ -76,6 +87,26 @@ class FolderRoute:
         await client.pause("keep")
         await client.reload_weights(self._folders.path(version))
         return await _finish(client, version)
+
+    async def renew(self, client: VLLMClient, version: str) -> WeightName:
+        """Give a version to a server whose answers go on under it.
+
+        The server stamps each token with the name that it has when it writes it. So no token may be written while it
+        has the name `UPDATING`: it is paused before, and has the new name when it goes on. Its answers lose their keys
+        and values: those of older weights would give the next tokens a distribution that is of no version.
+        """
+        await client.pause("keep")
+        await client.name_version(UPDATING)
+        await client.reload_weights(self._folders.path(version))
+        await client.reset_caches(running=True)
+        await client.name_version(version)
+        try:
+            await client.resume()
+        except ServerFailure:
+            with suppress(ServerFailure):
+                await client.name_version(UPDATING)  # it is given the weights again before it is used
+            raise
+        return await _named(client, version)
 
 
 class WeightSender(Protocol):
@@ -121,6 +152,9 @@ class TransferRoute:
         await client.finish_weight_update(UPDATING)
         return await _finish(client, version)
 
+    async def renew(self, client: VLLMClient, version: str) -> WeightName:
+        raise client.failure("wrong_reply", "answers do not go on under weights that nccl brings: choose folder")
+
 
 def build_route(settings: ServersConfig, folders: VersionFolders, model: nn.Module) -> WeightRoute:
     """Build `run.servers.weights`.
@@ -146,6 +180,11 @@ async def _finish(client: VLLMClient, version: str) -> WeightName:
     await client.reset_caches()
     await client.resume()
     await client.name_version(version)
+    return await _named(client, version)
+
+
+async def _named(client: VLLMClient, version: str) -> WeightName:
+    """Return the name of a version that the server reports."""
     found = await client.version()
     if found != version:
         raise client.failure("wrong_reply", f"it was given the weights {version} and reports {found}")

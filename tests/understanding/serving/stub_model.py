@@ -6,7 +6,7 @@ import base64
 import inspect
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from PIL import Image
 
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.finetuning.transformers_modules import _names_kept
 from mmrl.understanding.encoded_prompt import EncodedPrompt, collate
-from mmrl.understanding.rollout_engine import _generate
+from mmrl.understanding.serving.served_engine import PROBE_ANSWERS
 from mmrl.understanding.shared_prompt import Prefix, prefill
 from mmrl.understanding.vlm import load_vlm
+from tests.understanding.serving.stub_writer import Scheduler, write_answers
 
 
 class RequestError(Exception):
@@ -41,7 +43,8 @@ class StubModel:
         self.peft: PeftModel | None = None
         self.adapters: dict[str, str] = {}
         self.version = "default"
-        self.paused = False
+        self.scheduler = Scheduler()
+        self.refuses = False
         self.faults: dict[str, int] = {}  # how often each is still injected; -1: always
         self.cache: dict[tuple[Any, ...], Prefix] = {}
 
@@ -54,7 +57,8 @@ class StubModel:
 
     def reset(self) -> None:
         """Forget faults, adapters and caches, and generate again."""
-        self.faults, self.paused = {}, False
+        self.faults, self.refuses = {}, False
+        self.scheduler.going.set()
         for name in list(self.adapters):
             self.unload_lora(name)
         self.cache.clear()
@@ -68,10 +72,11 @@ class StubModel:
             raise RequestError(400, f"The lora adapter '{name}' has already been loaded.")
         if not (Path(path) / "adapter_config.json").is_file():
             raise RequestError(404, f"No adapter found for {path}")
-        if self.peft is None:
-            self.peft = PeftModel.from_pretrained(self.vlm.model, path, adapter_name=name)
-        else:
-            self.peft.load_adapter(path, adapter_name=name)
+        with _names_kept(self.vlm.model):  # a server reads an adapter by its names, without peft's renaming of layers
+            if self.peft is None:
+                self.peft = PeftModel.from_pretrained(self.vlm.model, path, adapter_name=name)
+            else:
+                self.peft.load_adapter(path, adapter_name=name)
         if self.fault("lora_binds_nothing"):
             self._fill_adapter(name, share=1.0)
         if self.fault("lora_binds_half"):
@@ -107,21 +112,27 @@ class StubModel:
             if name in names:
                 parameter.copy_(fresh[name])
 
-    def reset_cache(self) -> bool:
-        if self.fault("cache_is_held"):
-            return False
+    def reset_cache(self, running: bool) -> bool:
+        if self.fault("cache_is_held") or (self.scheduler.running and not running):
+            return False  # requests that run hold blocks
         if not self.fault("stale_cache"):
             self.cache.clear()
+        if running and not self.fault("kept_keys"):
+            self.scheduler.discarded += 1
         return True
 
     # Answers
 
-    def generate(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def generate(self, body: dict[str, Any], waits: Callable[[], None]) -> dict[str, Any]:
+        """Return the reply to a request; `waits` is called where the fault `waits_for_pause` keeps it."""
+        await self.scheduler.going.wait()
         model = body.get("model") or self.name
         if model != self.name and (model not in self.adapters or self.fault("adapter_forgotten")):
             raise RequestError(404, f"The model `{model}` does not exist.")
-        self._use_adapter(None if model == self.name else model)
-        prompt, inputs = self._expand(body["token_ids"], body.get("content_parts") or [])
+        adapter = None if model == self.name else model
+        self._use_adapter(adapter)
+        encoded = self._expand(body["token_ids"], body.get("content_parts") or [])
+        prompt = encoded.inputs["input_ids"][0].tolist()
         wanted = body["sampling_params"]
         ends = [*self.vlm.ends.tolist(), *wanted["stop_token_ids"]]
         suppressed = [] if self.fault("bias_ignored") else [int(token) for token in wanted["logit_bias"]]
@@ -131,23 +142,31 @@ class StubModel:
             suppressed=torch.tensor(suppressed, dtype=torch.long),
         )
         sampling = TokenSamplingConfig(temperature=wanted["temperature"], max_new_tokens=wanted["max_tokens"])
-        key = (model, tuple(prompt), *(value.numpy().tobytes() for name, value in inputs.items() if "pixel" in name))
+        inputs = collate([encoded], self.vlm.padding)
+        key = (model, tuple(prompt), *(_bytes(value) for name, value in inputs.items() if "pixel" in name))
         if self.fault("tokens_of_pictures"):
             vlm = replace(vlm, suppressed=torch.arange(0, 256))
         with torch.no_grad():
             if key not in self.cache:
                 self.cache[key] = prefill(vlm.model, vlm.family, vlm.to_device(inputs))
             prefix = self.cache[key]
-            rows = torch.zeros(wanted["n"], dtype=torch.long)
-            generator = torch.Generator().manual_seed(wanted["seed"]) if sampling.temperature else None
-            written = _generate(vlm, prefix.expand(rows), sampling, generator)
-            log_probs = written.log_probs
+
+        def before_step() -> str:
+            self._use_adapter(adapter)  # other requests have had their turn
+            return self.version
+
+        wait = waits if wanted["n"] > PROBE_ANSWERS and self.fault("waits_for_pause") else None
+        written = await write_answers(
+            vlm, encoded, prefix, wanted["n"], sampling, wanted["seed"], self.scheduler, before_step, wait
+        )
+        log_probs = written.log_probs
+        with torch.no_grad():
             if self.fault("raw_log_probs"):
-                log_probs = [self._raw(prefix, ids) for ids in written.token_ids]
+                log_probs = [self._raw(prefix.expand(torch.zeros(1, dtype=int)), ids) for ids in written.token_ids]
         if self.fault("other_kernels"):
             log_probs = [[value - 0.06 * (place % 2) for place, value in enumerate(row)] for row in log_probs]
         choices = [
-            self._choice(number, ids, row, wanted["max_tokens"])
+            self._choice(number, ids, row, written.spans(number))
             for number, (ids, row) in enumerate(zip(written.token_ids, log_probs, strict=True))
         ]
         reported = prompt[:-1] if self.fault("prompt_cut") else prompt
@@ -193,12 +212,13 @@ class StubModel:
         if name is not None:
             self.peft.set_adapter(name)
 
-    def _expand(self, token_ids: Sequence[int], parts: Sequence[dict[str, Any]]) -> tuple[list[int], dict[str, Any]]:
-        """Return the expanded prompt and the inputs of the model, as the processor of the server makes them."""
+    def _expand(self, token_ids: Sequence[int], parts: Sequence[dict[str, Any]]) -> EncodedPrompt:
+        """Return the expanded prompt, as the processor of the server makes it."""
         tokenizer = self.vlm.tokenizer
-        # vLLM expands placeholders among token ids. Here a text stands between them, in which every byte is a token.
+        # vLLM expands placeholders among token ids. Here a text stands between them, in which every byte is a token;
+        # white space stays, for Idefics 2 looks whether a word follows a picture.
         (byte,) = tokenizer("~")["input_ids"]
-        special = set(tokenizer.get_added_vocab().values())
+        special = {*tokenizer.get_added_vocab().values(), *(i for c in " \n" for i in tokenizer(c)["input_ids"][-1:])}
         ordinary = [each for each in token_ids if each not in special]
         text = tokenizer.decode([each if each in special else byte for each in token_ids], skip_special_tokens=False)
         if self.fault("wrong_template"):
@@ -208,7 +228,9 @@ class StubModel:
             pictures = [picture.resize((picture.width * 2, picture.height * 2)) for picture in pictures]
         if self.fault("wrong_pixels"):
             pictures = [picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for picture in pictures]
-        arguments = {"images": [pictures]} if pictures else {}
+        arguments: dict[str, Any] = {"images": [pictures]} if pictures else {}
+        if "mm_token_type_ids" in self.accepted:  # Cosmos 3 counts positions by them, and makes them on request alone
+            arguments["return_mm_token_type_ids"] = True
         encoded = self.vlm.processor(text=[text], return_tensors="pt", **arguments)
         inputs = {name: torch.as_tensor(value) for name, value in encoded.items() if name in self.accepted - {"labels"}}
         places = inputs["input_ids"][0] == byte
@@ -216,16 +238,18 @@ class StubModel:
             raise RequestError(400, "the processor lost tokens of the prompt")
         added = int(places.sum()) - len(ordinary)  # of `wrong_template`, at the beginning
         inputs["input_ids"][0, places.nonzero()[added:, 0]] = torch.tensor(ordinary)
-        prompt = inputs["input_ids"][0].tolist()
-        return prompt, collate([EncodedPrompt(inputs, len(pictures), 0)], self.vlm.padding)
+        return EncodedPrompt(inputs, len(pictures), 0, self.vlm.family)
 
     def _raw(self, prefix: Prefix, ids: list[int]) -> list[float]:
         logits = prefix.answer_logits(torch.tensor([ids]))[0].float()
         return logits.log_softmax(-1)[torch.arange(len(ids)), ids].tolist()
 
-    def _choice(self, number: int, ids: list[int], log_probs: list[float], most: int) -> dict[str, Any]:
+    def _choice(
+        self, number: int, ids: list[int], log_probs: list[float], spans: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         stopped = ids[-1] in self.vlm.ends.tolist()
-        version = "mmrl-0-of-another-run" if self.fault("old_version") else self.version
+        if self.fault("old_version"):
+            spans = [{"version": "mmrl-0-of-another-run", "start": 0, "end": len(ids)}]
         return {
             "index": number,
             "token_ids": ids,
@@ -236,7 +260,7 @@ class StubModel:
                     for token, value in zip(ids, log_probs, strict=True)
                 ]
             },
-            "weight_versions": [{"version": version, "start": 0, "end": len(ids)}],
+            "weight_versions": spans,
         }
 
     def _spoiled(self, reply: dict[str, Any]) -> dict[str, Any]:
@@ -272,6 +296,10 @@ class StubModel:
         if self.fault("other_model"):
             reply["model"] = self.name
         return reply
+
+
+def _bytes(value: torch.Tensor) -> bytes:
+    return value.contiguous().view(torch.uint8).numpy().tobytes()
 
 
 def _picture(url: str) -> Image.Image:

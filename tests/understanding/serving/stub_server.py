@@ -23,6 +23,8 @@ from tests.understanding.serving.stub_model import RequestError, StubModel
 
 SLOW_GROUP = "slow group"
 """The entry of the log for a group that the fault `slow_group` keeps."""
+WAITS_FOR_PAUSE = "waits for a pause"
+"""The entry for a group that the fault `waits_for_pause` keeps in the middle until the server is paused."""
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -40,7 +42,7 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
 
     async def generate(request: Request) -> Response:
         body = await request.json()
-        if model.paused or model.fault("paused"):
+        if model.refuses or model.fault("paused"):
             raise RequestError(503, "Generation is paused; retry after it is resumed")
         for status in (400, 404, 429, 500, 502):
             if model.fault(f"http_{status}"):
@@ -52,7 +54,7 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
             await asyncio.sleep(30)
         if model.fault("html"):
             return HTMLResponse("<html>Bad gateway</html>")
-        reply = json.dumps(model.generate(body)).encode()
+        reply = json.dumps(await model.generate(body, lambda: log.append(WAITS_FOR_PAUSE))).encode()
         if model.fault("truncated_json"):
             return Response(reply[: len(reply) // 2], media_type="application/json")
         if model.fault("truncated_body"):
@@ -75,11 +77,15 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
         return Response("Success")
 
     async def pause(request: Request) -> Response:
-        model.paused = True
+        if request.query_params.get("mode") != "keep":
+            raise RequestError(500, "the stub keeps requests alone")
+        model.scheduler.going.clear()
+        model.scheduler.paused.set()
         return JSONResponse({"status": "paused"})
 
     async def resume(request: Request) -> Response:
-        model.paused = model.fault("stays_paused")
+        model.refuses = model.fault("stays_paused")
+        model.scheduler.going.set()
         return JSONResponse({"status": "resumed"})
 
     async def collective_rpc(request: Request) -> Response:
@@ -110,13 +116,15 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
         return JSONResponse({"world_size": 1})
 
     async def reset_prefix_cache(request: Request) -> Response:
-        return JSONResponse({"success": model.reset_cache()})
+        running = request.query_params.get("reset_running_requests") == "true"
+        return JSONResponse({"success": model.reset_cache(running)})
 
     async def done(request: Request) -> Response:
         return JSONResponse({"message": "done"})
 
     async def faults(request: Request) -> Response:
         model.faults = await request.json()
+        model.scheduler.paused.clear()
         return JSONResponse(model.faults)
 
     async def reset(request: Request) -> Response:

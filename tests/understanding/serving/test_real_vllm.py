@@ -139,6 +139,7 @@ def test_the_routes_of_weights_are_those_of_vllm():
             await client.finish_weight_update("mmrl-updating")
             await client.reload_weights("/weights/mmrl-1")
             await client.reset_caches()
+            await client.reset_caches(running=True)
             await client.resume()
             await client.name_version("mmrl-1")
             assert await client.version() == "mmrl-1"
@@ -149,6 +150,8 @@ def test_the_routes_of_weights_are_those_of_vllm():
     calls = {name: (arguments, named) for name, arguments, named in engine.calls}
     assert calls["init_weight_transfer_engine"][0][0].init_info == {"master_address": "127.0.0.1"}
     assert calls["pause_generation"][1]["mode"] == "keep"
+    resets = [arguments for name, arguments, _ in engine.calls if name == "reset_prefix_cache"]
+    assert resets == [(False, False), (True, False)]  # of running requests, of an external cache
     assert calls["update_weights"][1]["request"].update_info == {"names": ["a"]}
     assert calls["finish_weight_update"][0] == ("mmrl-updating",)
     assert calls["collective_rpc"][1]["method"] == "reload_weights"

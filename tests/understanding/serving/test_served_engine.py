@@ -33,7 +33,7 @@ def policy_of(folder, train="lora", sampling=WARM):
 
 
 def settings(*urls, weights="lora", **changed):
-    timeouts = changed.pop("timeouts", {"connect": 2.0, "silence": 2.0, "request": 20.0, "update": 20.0})
+    timeouts = changed.pop("timeouts", {"connect": 10.0, "silence": 60.0, "request": 60.0, "update": 60.0})
     return ServersConfig(urls=urls, weights=weights, timeouts=timeouts, **changed)
 
 
