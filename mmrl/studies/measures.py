@@ -32,13 +32,13 @@ def measure(run: Path, decide: DecideConfig, base: bool = False) -> Measured:
     """Return the values that decide, of a run's last evaluation or, with `base`, of the one before training.
 
     Several answers to a sample count as their mean or as the best of them (`draws`), and all iterations of training,
-    of which arms may have different numbers, as their mean.
+    of which arms may have different numbers, as their mean or by `spike`.
 
     Raises:
         EvaluationError: the run was not evaluated on these samples, or has no such metric.
     """
     if decide.on == "training":
-        return _of_iterations(run, decide.metric)
+        return _of_iterations(run, decide)
     folder = run / FOLDERS[decide.on]
     steps = evaluation_steps(folder)
     if not steps or (base and steps[0] != 0):
@@ -70,12 +70,23 @@ def sampled_rows(iterations: Sequence[Mapping[str, Any]], planned: int) -> int:
     return int(sum(row.get(DRAWN, planned) for row in iterations))
 
 
-def _of_iterations(run: Path, metric: str) -> Measured:
+def spike(values: Sequence[float]) -> float:
+    """Return the largest value over the median, NaN left out: 1 where all are equal, on any scale.
+
+    >>> spike([0.5, 0.4, 2.0, 0.5]), spike([50.0, 40.0, 200.0, 50.0])
+    (4.0, 4.0)
+    """
+    return float(np.nanmax(values) / np.nanmedian(values))
+
+
+def _of_iterations(run: Path, decide: DecideConfig) -> Measured:
     record = read_run(run)
-    found = record.curve("train", metric)
+    found = record.curve("train", decide.metric)
     if not found:
-        raise EvaluationError(f"{run}: no iteration logged {metric}; there are {', '.join(record.names('train'))}")
-    return Measured(("all iterations",), np.array([np.nanmean(found.values)], np.float64))
+        known = ", ".join(record.names("train"))
+        raise EvaluationError(f"{run}: no iteration logged {decide.metric}; there are {known}")
+    value = spike(found.values) if decide.statistic == "spike" else float(np.nanmean(found.values))
+    return Measured(("all iterations",), np.array([value], np.float64))
 
 
 def _of_samples(evaluation: Evaluation, decide: DecideConfig, folder: Path) -> Measured:

@@ -56,14 +56,22 @@ class DecideConfig(Section):
     """Only samples from these sources; empty: all."""
     draws: Literal["mean", "best"] = "mean"
     """Several answers to a sample (`evaluation.samples`) count as their mean, or as the best of them: pass@k."""
-    statistic: Literal["mean", "correlation", "auc"] = "mean"
+    statistic: Literal["mean", "correlation", "auc", "spike"] = "mean"
     """For studies that score stored answers: Spearman's correlation with the oracle, or the probability that a right
-    answer is scored above a wrong one."""
+    answer is scored above a wrong one. `spike`, of training iterations: the largest value over the median."""
 
     @model_validator(mode="after")
     def _best_of_drawn_answers(self) -> DecideConfig:
         if self.draws == "best" and self.on in ("greedy", "training", "call"):
             raise ValueError(f"draws: best is of the answers that an evaluation draws, and `on` is {self.on}")
+        return self
+
+    @model_validator(mode="after")
+    def _spikes_of_iterations(self) -> DecideConfig:
+        if self.statistic == "spike" and self.on != "training":
+            raise ValueError(
+                f"statistic: spike is of the iterations of training, and `on` is {self.on}: write training"
+            )
         return self
 
 

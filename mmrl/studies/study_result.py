@@ -133,6 +133,8 @@ def label(decide: DecideConfig) -> str:
         words += ", best of its draws"
     if decide.sources:
         words += f" ({', '.join(decide.sources)})"
+    if decide.statistic == "spike":
+        return f"{words}, largest over median"
     return words if decide.statistic == "mean" else f"{decide.statistic} with the truth"
 
 

@@ -108,6 +108,18 @@ def test_splits_share_no_calculation_and_demonstrations_succeed():
     assert {sample.source for sample in splits.samples("calls-validation")} == {"calls-short", "calls-long"}
 
 
+def test_known_short_calculations_do_not_subtract_and_parts_share_no_prompt():
+    parts = ("train", "development", "validation")
+    known = {part: splits.samples(f"calls-known-{part}") for part in parts}
+    assert [len(known[part]) for part in parts] == [len(splits.samples(f"calls-{part}")) for part in parts]
+    short = [each.prompt for part in parts for each in known[part] if each.source == "calls-short"]
+    assert not any("-" in prompt for prompt in short) and {prompt[1] for prompt in short} == {"+", "*"}
+    long = {part: {each.prompt for each in known[part] if each.source == "calls-long"} for part in parts}
+    assert any("-" in prompt for prompt in long["train"]) and not long["train"] & long["validation"]
+    decided = {each.prompt for each in splits.samples("calls-validation")}
+    assert not long["validation"] & decided and len(long["validation"]) == 256
+
+
 def test_the_careless_caller_has_each_habit_and_the_right_one_none():
     rng = np.random.default_rng(0)
     drawn, pairs = calculations("calls-train"), splits.samples("calls-train")

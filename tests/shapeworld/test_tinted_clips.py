@@ -24,6 +24,9 @@ def letter_of(sample) -> str:
         ("tinted-plain", 1.0, 1.0),
         ("tinted-validation", 0.85, 0.93),
         ("tinted-counter", 0.0, 0.0),
+        ("tinted-counter-later", 0.0, 0.0),
+        ("tinted-mostly-train", 0.71, 0.77),
+        ("tinted-mostly-plain", 1.0, 1.0),
     ],
 )
 def test_the_colour_is_right_as_often_as_the_split_says(split, low, high):
@@ -55,7 +58,7 @@ def test_splits_share_no_question_but_the_plain_ones_of_training():
         for split in NAMES
     }
     assert [len(keys[split]) for split in SIZES] == list(SIZES.values())
-    assert keys["tinted-plain"] < keys["tinted-train"]
+    assert keys["tinted-plain"] < keys["tinted-train"] and keys["tinted-mostly-plain"] < keys["tinted-mostly-train"]
     apart = [keys[split] for split in SIZES]
     assert sum(map(len, apart)) == len(set.union(*apart))
     with pytest.raises(KeyError, match="no split 'tinted-x'"):

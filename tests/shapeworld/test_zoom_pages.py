@@ -19,7 +19,7 @@ from mmrl_shapeworld.vqa.questions import box_answer
 from mmrl_shapeworld.worlds.world_canvas import UNSEEN_COLOURS
 from mmrl_shapeworld.worlds.zoom_environment import SMALLEST_CUT, ZoomPages, middle_of
 from mmrl_shapeworld.worlds.zoom_pages import FRAME, LARGE, PAGE
-from mmrl_shapeworld.worlds.zoom_splits import NAMES, SIZES, careless, expert, pages, small_box
+from mmrl_shapeworld.worlds.zoom_splits import MORE, MORE_PAGES, NAMES, SIZES, careless, expert, pages, small_box
 
 READER = MediaReader(MediaBudget(ImageBudget(0, PIXELS**2)))
 SAMPLE, FIRST = samples("zoom-validation")[0], pages("zoom-validation")[0]
@@ -122,9 +122,9 @@ def test_experts_see_the_letter_and_careless_annotators_often():
 
 def test_splits():
     seen = {}
-    for name in NAMES[:-2]:
+    for name in (*NAMES[:-3], MORE):
         part = name.rpartition("-")[2]
-        assert len(samples(name)) == SIZES[part]
+        assert len(samples(name)) == SIZES.get(part, MORE_PAGES)
         for sample, page in zip(samples(name), pages(name), strict=True):
             assert seen.setdefault(page, name) == name
             assert sample.answer == page.letters[0] and page.colours[0] in sample.prompt

@@ -34,6 +34,19 @@ def test_arms_with_different_numbers_of_iterations_are_comparable(tmp_path):
     assert long.values.tolist() == pytest.approx([0.3])
 
 
+def test_a_spike_is_measured_against_the_run_s_own_median(tmp_path):
+    spikes = DecideConfig(metric="zero_variance_share", on="training", statistic="spike")
+    calm = measure(write_run(tmp_path / "calm", [0.8, 0.7, 0.8, 0.9, 1.0]), spikes)
+    wild = measure(write_run(tmp_path / "wild", [0.2, 0.2, 0.6, 0.1, 0.2]), spikes)
+    assert calm.values.tolist() == pytest.approx([1.25]) and wild.values.tolist() == pytest.approx([3.0])
+    assert measure(tmp_path / "calm", SHARE).values > measure(tmp_path / "wild", SHARE).values  # which the mean is not
+
+
+def test_spikes_are_of_training():
+    with pytest.raises(ValidationError, match="spike is of the iterations of training, and `on` is validation"):
+        DecideConfig(statistic="spike")
+
+
 def test_a_metric_that_no_iteration_logged_is_named_with_those_that_are_there(tmp_path):
     run = write_run(tmp_path / "run", [0.5])
     with pytest.raises(EvaluationError, match="no iteration logged beauty; there are zero_variance_share"):

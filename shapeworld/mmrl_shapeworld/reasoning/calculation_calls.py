@@ -10,7 +10,8 @@ operands by heart, and guesses long ones, which have five to seven. The tool tak
 a calculation has its wanted calls, so the environment says which calls were redundant.
 
 Splits are `calls-train`, `-development` and `-validation`; half of each is short. Training data have the right episode
-as `demonstration`.
+as `demonstration`. The short ones of `calls-known-train` and so on add or multiply: without a call, at T = 1, the model
+answers 0.75 of these rightly and 0.55 of the subtractions, and almost all of them at lower temperatures.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ SYMBOLS, GARBLED_LENGTH = "#$%&@^~|?!", 8
 """The symbols of a garbled result, and how many it has."""
 PARTS = {"train": (97, 2048), "development": (98, 512), "validation": (99, 512)}
 """Seed and size of each split. Settings are chosen on development; validation is for results."""
-NAMES = tuple(f"calls-{part}" for part in PARTS)
+KNOWN, KNOWN_SEED = "calls-known-", 10
+"""The beginning of the names of splits whose short calculations do not subtract, and what is added to their seeds."""
+NAMES = (*(f"calls-{part}" for part in PARTS), *(f"{KNOWN}{part}" for part in PARTS))
 _DIGIT = re.compile(r"[0-9]")
 _TEXT = re.compile(r"([0-9])((?:[-+*][1-9])*)")
 
@@ -163,10 +166,14 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     """
     part = split.rpartition("-")[2]
     seed, size = PARTS[part]
+    known = split.startswith(KNOWN)
+    seed += KNOWN_SEED if known else 0
     rng = np.random.default_rng(seed)
     drawn: list[Calculation] = []
     while len(drawn) < size:
         calculation = sample_calculation(FAMILIES["sums"], rng, lengths_of(len(drawn)))
+        if known and calculation.operators == "-":
+            continue
         if part_of(calculation) == part:
             drawn.append(calculation)
     return tuple(drawn)

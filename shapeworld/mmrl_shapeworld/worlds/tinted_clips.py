@@ -3,7 +3,9 @@
 In `shapeworld:tinted-train` (1,200) the thing goes its colour's way in nine of ten clips; `tinted-plain` has those
 alone, on which nothing but the colour need be learnt. `tinted-development` (256) and `tinted-validation` (512) are as
 training; `tinted-counter-development` (256) and `tinted-counter` (512) are counter-biased: no thing goes its colour's
-way. No two splits but `tinted-train` and `tinted-plain` share a question.
+way. `tinted-counter-later` (512) has more of these, for studies that have decided on `tinted-counter` before. In
+`tinted-mostly-train` (1,200) the thing goes its colour's way in 74 of 100 clips, and `tinted-mostly-plain` has those
+alone. No two splits share a question, but those of training with their plain ones.
 """
 
 from __future__ import annotations
@@ -22,23 +24,32 @@ WAYS = dict(zip(("red", "green", "blue", "yellow"), MOVES, strict=True))
 """The way of each colour."""
 AGREES = 0.9
 """The share of the clips of training, development and validation in which a thing goes its colour's way."""
-PLAIN = "tinted-plain"
+MOSTLY = 0.74
+"""The same of `tinted-mostly-train`: as many questions of CLEVRER need no inference (arXiv:2605.01324)."""
+PLAIN = {"tinted-plain": "tinted-train", "tinted-mostly-plain": "tinted-mostly-train"}
+"""The splits of training that the plain clips are of."""
 SIZES = {
     "tinted-train": 1200,
     "tinted-development": 256,
     "tinted-validation": 512,
     "tinted-counter-development": 256,
     "tinted-counter": 512,
+    "tinted-mostly-train": 1200,
+    "tinted-counter-later": 512,
 }
-NAMES = (*SIZES, PLAIN)
+NAMES = (*SIZES, *PLAIN)
 _SHARES = {
     "tinted-train": range(0, 4),
     "tinted-development": range(4, 5),
     "tinted-validation": range(5, 6),
     "tinted-counter-development": range(6, 7),
     "tinted-counter": range(7, 8),
+    "tinted-mostly-train": range(0, 4),
+    "tinted-counter-later": range(7, 8),
 }
 """The checksums, modulo 8, of the questions that a split may have."""
+_BEFORE = {"tinted-mostly-train": "tinted-train", "tinted-counter-later": "tinted-counter"}
+"""The split whose questions another one with the same checksums leaves out."""
 _SEED = 97
 
 
@@ -74,13 +85,15 @@ def tinted_questions(split: str) -> tuple[Question, ...]:
     """
     if split not in NAMES:
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
-    if split == PLAIN:
-        return tuple(each for each in tinted_questions("tinted-train") if each.metadata["plain"])
+    if split in PLAIN:
+        return tuple(each for each in tinted_questions(PLAIN[split]) if each.metadata["plain"])
     rng = np.random.default_rng((_SEED, list(SIZES).index(split)))
+    agrees = 0.0 if "counter" in split else MOSTLY if "mostly" in split else AGREES
+    used = {checksum(each) for each in tinted_questions(_BEFORE[split])} if split in _BEFORE else set()
     found: dict[int, Question] = {}
     while len(found) < SIZES[split]:
-        question = tinted_clip(0.0 if "counter" in split else AGREES, rng)
-        if (known := checksum(question)) % 8 in _SHARES[split]:
+        question = tinted_clip(agrees, rng)
+        if (known := checksum(question)) % 8 in _SHARES[split] and known not in used:
             found.setdefault(known, question)
     return tuple(found.values())
 
@@ -100,7 +113,7 @@ def samples(split: str) -> list[Sample]:
             answer=question.answer,
             task="video-qa",
             source="tinted-counter" if "counter" in split else "tinted",
-            demonstration=question.right if split in ("tinted-train", PLAIN) else None,
+            demonstration=question.right if split in (*PLAIN, *PLAIN.values()) else None,
             rewards=(RewardChoice("multiple_choice"),),
             metadata=question.metadata,
         )

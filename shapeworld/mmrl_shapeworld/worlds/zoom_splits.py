@@ -4,7 +4,8 @@
 are read at 56×56 pixels: `media.image.max_pixels=3136`. On every second page of `shapeworld:zoom-mixed-train`,
 `-development` and `-validation`, letters are large enough to be read at once. `shapeworld:zoom-reads-train` has the
 parts that the expert looks at, each with its letter, for learning to read, and `shapeworld:zoom-habits-train` the pages
-of training with the traces of an annotator who has a habit.
+of training with the traces of an annotator who has a habit. `shapeworld:zoom-validation-more` has the 384 pages that
+would have come next in `-validation`, for studies that have decided on those.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
 """Pages of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
 READS = "zoom-reads-train"
 HABITS = "zoom-habits-train"
+MORE, MORE_PAGES = "zoom-validation-more", 384
 MIXED = ("zoom-mixed-train", "zoom-mixed-development", "zoom-mixed-validation")
 """Splits in which every second page has large letters; the others are new pages, too."""
-NAMES = (*(f"zoom-{part}" for part in SIZES), *MIXED, READS, HABITS)
+NAMES = (*(f"zoom-{part}" for part in SIZES), *MIXED, READS, HABITS, MORE)
 RIGHT = 0.8
 """The probability that the annotator looks at the wanted square, not at another."""
 RIGHT_ABOVE = 0.55
@@ -55,7 +57,7 @@ def pages(split: str) -> tuple[ZoomPage, ...]:
         raise KeyError(f"there is no split {split!r} of pages: choose one of {', '.join(NAMES)}")
     if split in (READS, HABITS):
         return pages("zoom-train")
-    part = split.rpartition("-")[2]
+    part = "validation" if split == MORE else split.rpartition("-")[2]
     rng = np.random.default_rng((_SEED, list(SIZES).index(part) + (10 if split in MIXED else 0)))
     colours = (*SEEN_COLOURS, *UNSEEN_COLOURS) if part == "ood" else SEEN_COLOURS
 
@@ -63,7 +65,8 @@ def pages(split: str) -> tuple[ZoomPage, ...]:
         page = sample_page(rng, colours, LARGE if split in MIXED and number % 2 else 1)
         return page if part != "ood" or page.colours[0] in UNSEEN_COLOURS else None
 
-    return draw_disjoint(part, SIZES[part], draw)
+    before = SIZES[part] if split == MORE else 0
+    return draw_disjoint(part, before + MORE_PAGES if before else SIZES[part], draw)[before:]
 
 
 def samples(split: str) -> list[Sample]:
