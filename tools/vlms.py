@@ -31,10 +31,11 @@ _COLUMNS = (
 )
 _SERVED = (
     "*Served*: rollouts by `run.servers` are those in process. A server with vLLM's routes runs the tiny model in "
-    "another process; after a step of an adapter its greedy answers to prompts with no, one and two images are the "
-    "same tokens, and the mean difference between its log-probabilities of sampled tokens and the trainer's is at most "
-    "1e-5 in float32. Whether vLLM itself has a model of the type, and expands its prompts as transformers does, is "
-    "not known from this: the first prompts of a run show it ([served rollouts](served-rollouts.md))."
+    "another process; after a step of an adapter its greedy answers to prompts with no, one and two images and with a "
+    "video are the same tokens, and the mean difference between its log-probabilities of sampled tokens and the "
+    "trainer's is at most 1e-5 in float32. Whether vLLM itself has a model of the type, and expands its prompts as "
+    "transformers does, is not known from this: the first prompts of a run show it "
+    "([served rollouts](served-rollouts.md))."
 )
 _PARTS = ("language", "vision", "connector")
 

@@ -188,11 +188,12 @@ def _sent(prompt: EncodedPrompt, continuation: Continuation) -> WirePrompt | Non
     """Return the sequence as it is sent to a server; None if the prompt is not for servers."""
     if prompt.wire is None:
         return None
-    ids, images = list(prompt.wire.token_ids), list(prompt.wire.images)
+    ids, images, videos = list(prompt.wire.token_ids), list(prompt.wire.images), list(prompt.wire.videos)
     for part in continuation.parts:
         if isinstance(part, Tensor):
             ids += part.tolist()
         elif part.encoded.wire is not None:
             ids += part.encoded.wire.token_ids
             images += part.encoded.wire.images
-    return WirePrompt(prompt.wire.sample_id, tuple(ids), tuple(images))
+            videos += part.encoded.wire.videos
+    return WirePrompt(prompt.wire.sample_id, tuple(ids), tuple(images), tuple(videos))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
@@ -35,8 +37,9 @@ class WirePrompt:
     """A prompt as it is sent to a server, whose processor computes the inputs itself."""
 
     sample_id: str
-    token_ids: tuple[int, ...]  # with the marks of the chat template alone: one placeholder for each image
+    token_ids: tuple[int, ...]  # with the marks of the chat template alone: one placeholder for each image and video
     images: tuple[Image.Image, ...]
+    videos: tuple[NDArray[np.uint8], ...] = ()  # the frames of each, [T, H, W, 3]
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,12 @@ class EncodedPrompt:
 
     @property
     def bytes(self) -> int:
-        """The size of all its inputs, and of the images that are kept with them."""
-        pictures = self.wire.images if self.wire else ()
-        pixels = sum(picture.width * picture.height for picture in pictures)
-        return sum(value.nbytes for value in self.inputs.values()) + 3 * pixels
+        """The size of all its inputs, and of the images and videos that are kept with them."""
+        own = sum(value.nbytes for value in self.inputs.values())
+        if self.wire is None:
+            return own
+        pixels = sum(picture.width * picture.height for picture in self.wire.images)
+        return own + 3 * pixels + sum(frames.nbytes for frames in self.wire.videos)
 
     def followed_by(self, tokens: Sequence[int], family: VLMFamily) -> EncodedPrompt:
         """Return the prompt followed by the first tokens of an answer."""

@@ -73,8 +73,6 @@ class ObservationEncoder:
         subject = f"an observation of sample {sample.id!r}"
         if observation.videos and not self._prompts.takes_video:
             raise DataError(f"{subject} holds a video, which {self._prompts.processor_name} does not take")
-        if observation.videos and self._prompts.keep_media:
-            raise DataError(f"{subject} holds a video, and run.servers sends pictures alone: leave run.servers out")
         if observation.images and observation.videos and not self._vlm.family.mixes_media:
             raise DataError(
                 f"{subject} holds images and videos, which {self._prompts.processor_name} does not take together"

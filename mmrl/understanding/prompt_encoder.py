@@ -61,10 +61,6 @@ class PromptEncoder:
             raise DataError(f"sample {sample.id!r} holds a video, which {self.processor_name} does not take")
         if not sample.images and not sample.videos and self.processor.chat_template is None:
             raise DataError(f"sample {sample.id!r} holds no image, and {self.processor_name} takes no text alone")
-        if sample.videos and self.keep_media:
-            raise DataError(
-                f"sample {sample.id!r} holds a video, and run.servers sends pictures alone: leave run.servers out"
-            )
         if sample.images and sample.videos and not self._family.mixes_media:
             raise DataError(
                 f"sample {sample.id!r} holds images and videos, which {self.processor_name} does not take together"
@@ -107,6 +103,33 @@ class PromptEncoder:
             DataError: the processor does not take the media, or some of them would not reach the model.
         """
         self._check_places(text, len(images), len(clips), subject)
+        times = [_video_metadata(clip) for clip in clips]
+        inputs = self._inputs(text, images, clips, times, subject, begins)
+        self._check_nothing_lost(inputs, len(images), len(clips), subject)
+        wire = None
+        if self.keep_media:
+            self._check_mark(bool(clips), subject)
+            sent = [sent_metadata(len(clip.frames), self._reader.budget.video.fps) for clip in clips]
+            if sent != times:
+                self._check_times(inputs, self._inputs(text, images, clips, sent, subject, begins), subject)
+            ids = self.processor.tokenizer(text, add_special_tokens=begins)["input_ids"]
+            wire = WirePrompt(sample_id, tuple(ids), tuple(images), tuple(clip.frames for clip in clips))
+        return EncodedPrompt(inputs, len(images), len(clips), self._family, wire=wire)
+
+    def _inputs(
+        self,
+        text: str,
+        images: Sequence[Image.Image],
+        clips: Sequence[VideoFrames],
+        times: Sequence[dict[str, Any]],  # the metadata of each clip
+        subject: str,
+        begins: bool,
+    ) -> dict[str, Tensor]:
+        """Return what the processor makes of a text and its media.
+
+        Raises:
+            DataError: it does not take them.
+        """
         arguments: dict[str, Any] = {"text": [text], "return_tensors": "pt", **self._wanted}
         if not begins:
             arguments["add_special_tokens"] = False
@@ -117,19 +140,37 @@ class PromptEncoder:
             arguments["videos_kwargs"] = {
                 "do_sample_frames": False,
                 "return_metadata": True,
-                "video_metadata": [[_video_metadata(clip) for clip in clips]],
+                "video_metadata": [list(times)],
             }
         try:
             encoded = dict(self.processor(**arguments))
         except ValueError as err:  # InternVL and LLaVA-OneVision need videos of equal length in a sample
             raise DataError(f"{subject}: {self.processor_name} cannot take it: {err}") from err
-        inputs = {name: torch.as_tensor(value) for name, value in encoded.items() if name not in _NOT_INPUTS}
-        self._check_nothing_lost(inputs, len(images), len(clips), subject)
-        wire = None
-        if self.keep_media:
-            ids = self.processor.tokenizer(text, add_special_tokens=begins)["input_ids"]
-            wire = WirePrompt(sample_id, tuple(ids), tuple(images))
-        return EncodedPrompt(inputs, len(images), len(clips), self._family, wire=wire)
+        return {name: torch.as_tensor(value) for name, value in encoded.items() if name not in _NOT_INPUTS}
+
+    def _check_mark(self, clips: bool, subject: str) -> None:
+        """Raise if a prompt for a server has a video, and the processor has no token for one (SmolVLM)."""
+        mark = self.mark_of("video")
+        if (
+            clips
+            and mark is not None
+            and len(self.processor.tokenizer(mark, add_special_tokens=False)["input_ids"]) > 1
+        ):
+            raise DataError(
+                f"{subject} holds a video, which {self.processor_name} marks by a word of several tokens, where a "
+                "server finds none to put it: leave run.servers out"
+            )
+
+    def _check_times(self, own: dict[str, Tensor], sent: dict[str, Tensor], subject: str) -> None:
+        """Raise unless a processor reads a video with the times that a server assumes as with its true ones."""
+        if own.keys() == sent.keys() and all(torch.equal(value, sent[name]) for name, value in own.items()):
+            return
+        rate = self._reader.budget.video.fps
+        raise DataError(
+            f"{subject} holds a video, and {self.processor_name} reads the times of its frames, which a server takes "
+            f"for {rate:g} a second: choose media.video.fps, min_frames and max_frames so that they are, or leave "
+            "run.servers out"
+        )
 
     def _render(self, sample: Sample) -> str:
         """Return the conversation as text, with one placeholder for each image and video."""
@@ -202,6 +243,17 @@ def _video_metadata(clip: VideoFrames) -> dict[str, Any]:
         "fps": clip.source_fps,
         "duration": clip.duration,
         "frames_indices": list(clip.indices),
+    }
+
+
+def sent_metadata(frames: int, fps: float) -> dict[str, Any]:
+    """Return the metadata that vLLM has of a video whose frames it was sent (`video/jpeg`), started with
+    `--media-io-kwargs '{"video": {"fps": ..., "num_frames": -1}}'`."""
+    return {
+        "total_num_frames": frames,
+        "fps": fps,
+        "duration": frames / fps,
+        "frames_indices": list(range(frames)),
     }
 
 

@@ -67,7 +67,8 @@ class ProvenVLM:
     trained_space: bool
     """True if its makers published that they trained it in this space."""
     served: str = "not compared with a server"
-    """The reason why its served rollouts are not known to be those in process; empty: a test saw that they are."""
+    """The part of its rollouts that cannot be served, or is not known to be as in process; empty: a test saw that all
+    are."""
 
 
 @dataclass(frozen=True)

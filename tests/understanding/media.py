@@ -28,8 +28,9 @@ def as_png(result: Image.Image) -> str:
     return data_uri(file.getvalue(), "image/png")
 
 
-def as_gif(result: np.ndarray) -> str:
+def as_gif(result: np.ndarray, seconds: float = 1 / RATE) -> str:
+    """Return frames as a GIF that shows each for so long."""
     file = io.BytesIO()
     first, *others = (Image.fromarray(frame[:, :, 0]) for frame in result)
-    first.save(file, "GIF", save_all=True, append_images=others, duration=round(1000 / RATE))
+    first.save(file, "GIF", save_all=True, append_images=others, duration=round(1000 * seconds))
     return data_uri(file.getvalue(), "image/gif")

@@ -1,7 +1,8 @@
 """The request for a group of answers and its reply, in the form of `/inference/v1/generate` of vLLM 0.33.
 
-The request has the prompt's token ids with one placeholder for each picture, and the pictures as PNG, without loss. The
-server's processor expands the placeholders; `return_token_ids` makes it report the result, which must be the trainer's.
+The request has the prompt's token ids with one placeholder for each picture and video, and the pictures and the frames
+that the trainer chose as PNG, without loss. The server's processor expands the placeholders; `return_token_ids` makes
+it report the result, which must be the trainer's.
 The `features` of that route, which carry processed pixels, are in a private format of vLLM and are not used.
 
 Everything in a reply is checked: an answer that is learnt from has the number of tokens, the end, the log-probabilities
@@ -17,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from mmrl.config.sampling import TokenSamplingConfig
@@ -109,16 +112,26 @@ def request_body(call: GroupCall, tokens: AnswerTokens, model: str) -> dict[str,
             "detokenize": False,
         },
     }
-    if wire.images:
-        body["content_parts"] = [{"type": "image_url", "url": png_uri(picture)} for picture in wire.images]
+    if wire.images or wire.videos:
+        pictures = [{"type": "image_url", "url": png_uri(picture)} for picture in wire.images]
+        body["content_parts"] = [*pictures, *({"type": "video_url", "url": frames_uri(each)} for each in wire.videos)]
     return body
 
 
 def png_uri(picture: Image.Image) -> str:
     """Return a picture as a data URI that loses nothing."""
+    return "data:image/png;base64," + _png(picture)
+
+
+def frames_uri(frames: NDArray[np.uint8]) -> str:
+    """Return the frames [T, H, W, 3] of a video as vLLM's list of pictures, of which it reads any format."""
+    return "data:video/jpeg;base64," + ",".join(_png(Image.fromarray(frame)) for frame in frames)
+
+
+def _png(picture: Image.Image) -> str:
     file = io.BytesIO()
     picture.save(file, "PNG", compress_level=1)
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+    return base64.b64encode(file.getvalue()).decode("ascii")
 
 
 def read_answers(

@@ -160,6 +160,9 @@ class ServedEngine:
         """Let the servers answer groups, and return the answers in order."""
         if not self._probes:
             self._probes = [call.prompt for call in calls[: self._settings.probes]]
+            clip = next((call.prompt for call in calls if call.prompt.videos), None)
+            if clip is not None and not any(prompt.videos for prompt in self._probes):
+                self._probes.append(clip)  # the times of its frames are in no token that is compared
         dealer = GroupDealer(calls, self._tokens, self._settings, self._lost)
         self._loaded = {name: version for name, version in self._loaded.items() if name == self._version}
         renewal = None if self._take is None or self._version is None else Renewal(self._renew, self._loaded)

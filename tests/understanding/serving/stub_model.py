@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from peft import PeftModel
 from PIL import Image
@@ -19,9 +20,11 @@ from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.finetuning.transformers_modules import _names_kept
 from mmrl.understanding.encoded_prompt import EncodedPrompt, collate
+from mmrl.understanding.prompt_encoder import sent_metadata
 from mmrl.understanding.serving.served_engine import PROBE_ANSWERS
 from mmrl.understanding.shared_prompt import Prefix, prefill
 from mmrl.understanding.vlm import load_vlm
+from tests.understanding.media import RATE
 from tests.understanding.serving.stub_writer import Scheduler, write_answers
 
 
@@ -223,7 +226,8 @@ class StubModel:
         text = tokenizer.decode([each if each in special else byte for each in token_ids], skip_special_tokens=False)
         if self.fault("wrong_template"):
             text = "You are helpful. " + text
-        pictures = [_picture(part["url"]) for part in parts]
+        pictures = [_picture(part["url"]) for part in parts if part["type"] == "image_url"]
+        clips = [_frames(part["url"]) for part in parts if part["type"] == "video_url"]
         if self.fault("wrong_picture_size"):
             pictures = [picture.resize((picture.width * 2, picture.height * 2)) for picture in pictures]
         if self.fault("wrong_pixels"):
@@ -231,14 +235,23 @@ class StubModel:
         arguments: dict[str, Any] = {"images": [pictures]} if pictures else {}
         if "mm_token_type_ids" in self.accepted:  # Cosmos 3 counts positions by them, and makes them on request alone
             arguments["return_mm_token_type_ids"] = True
+        if clips:
+            rate = 2 * RATE if self.fault("wrong_rate") else RATE
+            arguments["videos"] = [clips]
+            arguments["videos_kwargs"] = {
+                "do_sample_frames": False,
+                "return_metadata": True,
+                "video_metadata": [[sent_metadata(len(frames), rate) for frames in clips]],
+            }
         encoded = self.vlm.processor(text=[text], return_tensors="pt", **arguments)
-        inputs = {name: torch.as_tensor(value) for name, value in encoded.items() if name in self.accepted - {"labels"}}
+        accepted = self.accepted - {"labels", "video_metadata"}
+        inputs = {name: torch.as_tensor(value) for name, value in encoded.items() if name in accepted}
         places = inputs["input_ids"][0] == byte
         if int(places.sum()) < len(ordinary):
             raise RequestError(400, "the processor lost tokens of the prompt")
         added = int(places.sum()) - len(ordinary)  # of `wrong_template`, at the beginning
         inputs["input_ids"][0, places.nonzero()[added:, 0]] = torch.tensor(ordinary)
-        return EncodedPrompt(inputs, len(pictures), 0, self.vlm.family)
+        return EncodedPrompt(inputs, len(pictures), len(clips), self.vlm.family)
 
     def _raw(self, prefix: Prefix, ids: list[int]) -> list[float]:
         logits = prefix.answer_logits(torch.tensor([ids]))[0].float()
@@ -300,6 +313,14 @@ class StubModel:
 
 def _bytes(value: torch.Tensor) -> bytes:
     return value.contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def _frames(url: str) -> np.ndarray:
+    """Return the frames [T, H, W, 3] of a video in the form that vLLM takes frames in."""
+    found = re.fullmatch(r"data:video/jpeg;base64,(.*)", url, re.S)
+    if found is None:
+        raise RequestError(400, "the stub takes frames in data URIs alone")
+    return np.stack([np.asarray(_picture(f"data:image/png;base64,{frame}")) for frame in found[1].split(",")])
 
 
 def _picture(url: str) -> Image.Image:

@@ -21,5 +21,5 @@ def names() -> list[Any]:
 
 @pytest.mark.parametrize("name", names())
 def test_served_rollouts_equal_those_in_process(folder_of, tmp_path, name):
-    check_served(name, folder_of(name), tmp_path)
-    assert proven()[name].served == "", "python -m tests.understanding.serving.served_parity writes it anew"
+    _, limit = check_served(name, folder_of(name), tmp_path)
+    assert proven()[name].served == limit, "python -m tests.understanding.serving.served_parity writes it anew"

@@ -13,10 +13,11 @@ from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.servers import ServersConfig
 from mmrl.data.sample import Sample
-from mmrl.errors import DataError
+from mmrl.errors import DataError, RunError
 from mmrl.policy import RolloutRequest, RowStart
 from mmrl.understanding.vlm_policy import VLMPolicy
-from tests.understanding.media import as_png, picture
+from tests.understanding.media import as_gif, as_png, frames, picture
+from tests.understanding.serving.stub_process import stub
 
 SAMPLES = (
     Sample("seen", prompt="What?", images=(as_png(picture(1)),)),
@@ -128,11 +129,26 @@ def test_old_adapters_are_unloaded_and_old_folders_removed(server, folder_of, tm
     assert sorted(path.name.rpartition("-")[0] for path in tmp_path.iterdir()) == [f"{run}-2", f"{run}-3"]
 
 
-def test_videos_are_refused_before_training(server, folder_of, tmp_path):
+def test_videos_are_sent_whose_frames_have_the_times_that_a_server_assumes(server, folder_of, tmp_path):
     policy = policy_of(folder_of("qwen3_vl"))
     policy.serve(settings(server.url_of("lora")), tmp_path)
-    with pytest.raises(DataError, match=r"sample 'clip' holds a video, and run\.servers sends pictures alone"):
-        policy.check_sample(Sample("clip", prompt="What?", videos=("clip.mp4",)))
+    move(policy)
+    clip = Sample("clip", prompt="What?", videos=(as_gif(frames(3, 6)),))
+    assert gap(policy, policy.rollout([RolloutRequest(clip, 3, 0)], seed=0)) <= 1e-5
+    slow = Sample("slow", prompt="What?", videos=(as_gif(frames(3, 6), seconds=3.0),))
+    with pytest.raises(DataError, match=r"sample 'slow' holds a video, and Qwen3VLProcessor reads the times of its"):
+        policy.rollout([RolloutRequest(slow, 3, 0)], seed=0)
+
+
+def test_another_rate_of_frames_is_found_by_the_proof(server, folder_of, tmp_path):
+    """Qwen2.5-VL counts positions by it, and has it in no token."""
+    with stub(tiny=folder_of("qwen2_5_vl")) as process:
+        process.inject(wrong_rate=-1)
+        policy = policy_of(folder_of("qwen2_5_vl"))
+        policy.serve(settings(process.url, probes=2), tmp_path)
+        clip = Sample("clip", prompt="What?", videos=(as_gif(frames(3, 6)),))
+        with pytest.raises(RunError, match="before training has moved anything"):
+            policy.rollout([*REQUESTS, RolloutRequest(clip, 3, 3)], seed=0)
 
 
 def test_announced_calls_are_generated_at_once_and_are_the_same(server, folder_of, tmp_path):

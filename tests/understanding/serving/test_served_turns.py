@@ -10,7 +10,6 @@ import torch
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.errors import DataError
 from mmrl.policy import RolloutRequest
 from mmrl.understanding.vlm import load_vlm
 from mmrl.understanding.vlm_policy import VLMPolicy
@@ -44,9 +43,10 @@ def test_served_episodes_have_the_log_probs_of_the_trainer(server, folder_of, tm
     assert "You may look." in policy.vlm.tokenizer.decode(rollout.recording.prompts[0].inputs["input_ids"][0])
 
 
-def test_clips_between_turns_are_refused_where_servers_take_pictures_alone(server, folder_of, tmp_path):
+def test_clips_between_turns_are_sent(server, folder_of, tmp_path):
     policy = player(folder_of("qwen3_vl"))
     policy.serve(settings(server.url_of("lora")), tmp_path)
     policy.play_in(Shows(["clip"]))
-    with pytest.raises(DataError, match=r"an observation .* holds a video, and run.servers sends pictures alone"):
-        policy.rollout([RolloutRequest(sample, 3, group) for group, sample in enumerate(SAMPLES)], seed=0)
+    rollout = policy.rollout([RolloutRequest(sample, 3, group) for group, sample in enumerate(SAMPLES)], seed=0)
+    assert max(len(episode.texts) for episode in rollout.episodes) > 1
+    assert gap(policy, rollout) <= 1e-5
