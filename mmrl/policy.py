@@ -491,6 +491,51 @@ class Critic(Protocol):
         """Write the trained parameters."""
 
 
+class CodeDecoder(Protocol):
+    """The decoder of a policy that draws codes: its pictures are the policy's, and it learns beside it."""
+
+    version: int  # the number of optimizer updates so far
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Return pixels [B, 3, H, W] around [-1, 1] of codes [B, T], with a graph if gradients are enabled."""
+
+    def encode(self, images: Sequence[Any]) -> Tensor:
+        """Return the codes [B, T] of PIL images."""
+
+    def pixels(self, images: Sequence[Any], like: Tensor) -> Tensor:
+        """Return PIL images as [B, 3, H, W] in [-1, 1], in the size of `like` [..., H, W]."""
+
+    def last_layer(self) -> nn.Parameter:
+        """Return the weights of the last layer, by which gradients of losses are compared."""
+
+    def parameters_to_train(self) -> dict[str, nn.Parameter]:
+        """Return the trainable parameters by stable name, in stable order."""
+
+    def lr_scale(self, name: str) -> float:
+        """Return the factor on the learning rate for this parameter."""
+
+    def save(self, folder: Path) -> None:
+        """Write the trained parameters."""
+
+
+class PictureJudge(Protocol):
+    """A discriminator, which learns to tell true pictures from those of a decoder."""
+
+    version: int  # the number of optimizer updates so far
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        """Return [B, 1, h, w], large where pixels [B, 3, H, W] in [-1, 1] look true."""
+
+    def parameters_to_train(self) -> dict[str, nn.Parameter]:
+        """Return the trainable parameters by stable name, in stable order."""
+
+    def lr_scale(self, name: str) -> float:
+        """Return the factor on the learning rate for this parameter."""
+
+    def save(self, folder: Path) -> None:
+        """Write the trained parameters."""
+
+
 class TeacherForcingPolicy(Policy, Protocol):
     """A policy with the capability TEACHER_FORCE."""
 

@@ -149,16 +149,17 @@ class _LoadedModel:
     policy: AnyPolicy
     lock: threading.Lock = field(default_factory=threading.Lock)
     _parameters: dict[Path | None, dict[str, Tensor]] = field(default_factory=dict, init=False)  # None: the base
+    _decoders: dict[Path | None, dict[str, Tensor]] = field(default_factory=dict, init=False)  # of image tokens
     _active: Path | None = field(default=None, init=False)
 
     def switch_to(self, checkpoint: Path | None) -> None:
         """Copy the parameters of a checkpoint, or of the base, into the model."""
         if not self._parameters:
-            self._parameters[None] = self._copy()
+            self._keep(None)
         if checkpoint == self._active:
             return
         if checkpoint in self._parameters:
-            load_parameters(self.policy.parameters_to_train(), self._parameters[checkpoint])
+            self._restore(checkpoint)
         else:
             assert checkpoint is not None
             self._read(checkpoint)
@@ -168,14 +169,22 @@ class _LoadedModel:
         try:
             self.policy.load(checkpoint)
         except BaseException:  # the model may hold a part of it
-            load_parameters(self.policy.parameters_to_train(), self._parameters[None])
+            self._restore(None)
             self._active = None
             raise
-        self._parameters[checkpoint] = self._copy()
+        self._keep(checkpoint)
 
-    def _copy(self) -> dict[str, Tensor]:
+    def _keep(self, checkpoint: Path | None) -> None:
         with torch.no_grad():
-            return {name: p.detach().to("cpu", copy=True) for name, p in self.policy.parameters_to_train().items()}
+            trained = self.policy.parameters_to_train()
+            self._parameters[checkpoint] = {name: p.detach().to("cpu", copy=True) for name, p in trained.items()}
+        if hasattr(self.policy, "decoder_state"):
+            self._decoders[checkpoint] = self.policy.decoder_state()
+
+    def _restore(self, checkpoint: Path | None) -> None:
+        load_parameters(self.policy.parameters_to_train(), self._parameters[checkpoint])
+        if hasattr(self.policy, "load_decoder_state"):
+            self.policy.load_decoder_state(self._decoders[checkpoint])
 
 
 def _build(model: ModelRef, media: MediaConfig, environment: EnvironmentConfig | None) -> AnyPolicy:

@@ -20,6 +20,8 @@ from mmrl.training.run_models import NamedModels
 
 if TYPE_CHECKING:
     from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
+    from mmrl.generation.image_tokens.image_token_policy import ImageTokenPolicy
+    from mmrl.generation.image_tokens.picture_decoder import TrainedNetwork
     from mmrl.understanding.value_model import ValueModel
     from mmrl.understanding.vlm_policy import VLMPolicy
 
@@ -32,7 +34,10 @@ def build_models(config: TrainConfig, policy: Any) -> NamedModels:
     """
     loaded: dict[str, Any] = {}
     critics: dict[str, ValueModel] = {}
+    parts: dict[str, TrainedNetwork] = {}
     for name, chosen in config.models.items():
+        if chosen.of_codec:
+            parts[name] = _part_of_codec(chosen, policy)
         if chosen.model is None:
             continue
         if kind_of(config, name) != config.policy.kind:
@@ -45,7 +50,7 @@ def build_models(config: TrainConfig, policy: Any) -> NamedModels:
             loaded[name] = _load(name, chosen, config, policy)
     drawn = [name for name in (POLICY, *config.models) if kind_of(config, name) == "pipeline"]
     sampling = {name: without_exploration(sampling_of(config, name)) for name in drawn}
-    return NamedModels(policy, config.models, loaded, critics=critics, drawing=sampling)
+    return NamedModels(policy, config.models, loaded, critics=critics, parts=parts, drawing=sampling)
 
 
 def check_reward_models(rewards: Rewards, models: NamedModels) -> None:
@@ -150,6 +155,15 @@ def _load_critic(name: str, chosen: NamedModelConfig, config: TrainConfig, polic
     return critic
 
 
+def _part_of_codec(chosen: NamedModelConfig, policy: ImageTokenPolicy) -> TrainedNetwork:
+    """Return the decoder of the policy's codec, or a new discriminator of its pictures."""
+    from mmrl.generation.image_tokens.picture_decoder import PictureDecoder, PictureDiscriminator
+
+    if chosen.head == "pixels":
+        return PictureDecoder(policy.image_model)
+    return PictureDiscriminator(chosen.width or 64, policy.device)
+
+
 def _settings(name: str, chosen: NamedModelConfig, config: TrainConfig) -> tuple[ModelRef, VLMConfig]:
     """Return the model that a section names, and how it is loaded beside the policy."""
     assert chosen.model is not None and isinstance(config.policy, VLMConfig)
@@ -174,7 +188,8 @@ def build_learners(config: TrainConfig, models: NamedModels) -> dict[str, Learne
     found: dict[str, Learner] = {}
     for name, chosen in config.models.items():
         if chosen.trained:
-            model = models.critics[name] if name in models.critics else models[name].policy
+            apart = {**models.critics, **models.parts}
+            model = apart[name] if name in apart else models[name].policy
             kind = sampling_of(config, name).kind
             found[name] = Learner(model, chosen.optimizer or config.optimizer, config.policy.dtype, kind)
     return found
@@ -184,7 +199,7 @@ def load_trained(config: TrainConfig, policy: Any, models: NamedModels, checkpoi
     """Load what a checkpoint holds of the policy, of the models beside it that the run trained, and of snapshots."""
     policy.load(checkpoint)
     for name, chosen in config.models.items():
-        if chosen.trained and name not in models.critics:
+        if chosen.trained and name not in models.critics and name not in models.parts:
             cast(Any, models[name].policy).load(checkpoint / "models" / name)
     if (snapshots := checkpoint / "trainer" / "models.safetensors").is_file():
         models.load_state_dict(load_file(snapshots))

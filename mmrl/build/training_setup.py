@@ -23,6 +23,7 @@ from mmrl.build.reward_suites import Rewards, build_constraints
 from mmrl.config.algorithms.actor_critic import PPOConfig
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.base import AlgorithmConfig
+from mmrl.config.algorithms.decoder_turns import ReconstructionConfig
 from mmrl.config.algorithms.mixture import MixConfig, lead_of
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
@@ -63,6 +64,7 @@ from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
 from mmrl.training.rollouts.streamed_rollouts import StreamedRollouts
+from mmrl.training.rollouts.true_pictures import TruePictures, check_pictures
 from mmrl.training.run_models import NamedModels
 
 TERM_STREAM = 5
@@ -85,7 +87,8 @@ def build_objective(
 ) -> Objective:
     """Return the objective that a configuration names."""
     critics = {} if models is None else models.critics
-    inputs = ObjectiveInputs(policy, sampling, rewards, models or {}, critics, updates)
+    parts = {} if models is None else models.parts
+    inputs = ObjectiveInputs(policy, sampling, rewards, models or {}, critics, parts, updates)
     return objective_class(algorithm, policy.capabilities).build(algorithm, inputs)
 
 
@@ -274,7 +277,8 @@ def build_training_setup(
     stages: list[Stage] = []
     growing: list[GrowingSampler] = []
     if config.pretraining is not None:
-        warm = _stage(config, config.pretraining.algorithm, policy, pretraining_samples, None)
+        beside = models if isinstance(config.pretraining.algorithm, ReconstructionConfig) else None
+        warm = _stage(config, config.pretraining.algorithm, policy, pretraining_samples, None, beside)
         stages.append(Stage(warm.source, warm.objective, config.pretraining.iterations))
     built_stages = []
     for number, (chosen, inputs) in enumerate(zip(config.stages, stage_inputs, strict=True)):
@@ -395,6 +399,9 @@ def _offline_source(
 ) -> ExperienceSource:
     """Return a source of the answers that samples contain, with as many rows as there are groups of rollouts."""
     data, experience, axis = config.data, algorithm.experience, getattr(algorithm, "axis", None)
+    if isinstance(algorithm, ReconstructionConfig):
+        check_pictures(samples)
+        return TruePictures(prompts, min(data.groups, data.micro_batch or data.groups))
     check_answers(samples, experience, policy, axis)
     rows = data.groups * (2 if experience == "pairs" else 1)
     micro_batch = min(rows, data.micro_batch or rows)

@@ -45,14 +45,31 @@ class NamedModelConfig(Section):
     own, and `stages` name it where it learns."""
     lora: LoraConfig | None = None
     """The adapters of a model that is trained with `lora`; unset: those of the policy, if it is of the same kind."""
-    head: Literal["text", "value"] = "text"
+    head: Literal["text", "value", "pixels", "discriminator"] = "text"
     """`value`: a critic, which estimates the reward that is still to come before each token (`algorithm: {name: ppo}`).
-    Its language model is that of `model`, with one output, which begins at 0."""
+    Its language model is that of `model`, with one output, which begins at 0. `pixels`: the decoder of the policy's own
+    codec, for a policy of image tokens. `discriminator`: a network that tells true pictures from that decoder's."""
+    width: PositiveInt | None = None
+    """The filters of a discriminator's first layer; unset: 64."""
     optimizer: OptimizerConfig | None = None
     """The optimizer of a trained model; unset: the run's."""
 
     @model_validator(mode="after")
     def _is_a_model_or_a_snapshot(self) -> NamedModelConfig:
+        if self.of_codec:
+            named = [
+                key for key in ("model", "revision", "kind", "sampling", "of", "every", "ema") if getattr(self, key)
+            ]
+            if named or self.train != "full":
+                raise ValueError(
+                    f"head: {self.head} is of the policy's own codec: set train to full, and leave "
+                    f"{', '.join(named) or 'the rest'} out"
+                )
+            if self.width is not None and self.head == "pixels":
+                raise ValueError("width of a discriminator alone: leave it out")
+            return self
+        if self.width is not None:
+            raise ValueError("width of a discriminator alone: leave it out")
         if (self.model is None) == (self.of is None):
             raise ValueError("either model, the name of another model, or of: policy, for a snapshot")
         if self.of is None and (self.every is not None or self.ema is not None):
@@ -75,6 +92,11 @@ class NamedModelConfig(Section):
     def trained(self) -> bool:
         """True if the model is trained in this run."""
         return self.train != "none"
+
+    @property
+    def of_codec(self) -> bool:
+        """True if the model belongs to the policy's codec of images: its decoder, or the discriminator of that."""
+        return self.head in ("pixels", "discriminator")
 
     @property
     def changes(self) -> bool:
@@ -167,8 +189,11 @@ def model_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each setting of `models` that cannot work with the rest of `config`."""
     if not config.models or POLICY in config.models:  # `learner_config`: the run's own were checked
         return
-    if config.policy.kind == "image_tokens":
-        yield "models: policies of kind image_tokens have no models beside them: leave it out"
+    if config.policy.kind == "image_tokens" and not all(model.of_codec for model in config.models.values()):
+        yield (
+            "models: policies of kind image_tokens have no models beside them but the decoder of their codec and its "
+            "discriminator (head): leave the others out"
+        )
     for name, model in config.models.items():
         kind = kind_of(config, name)
         if kind == config.policy.kind == "pipeline" and model.trained:
@@ -176,6 +201,8 @@ def model_errors(config: TrainConfig) -> Iterator[str]:
                 f"models.{name}.train: pipelines beside a pipeline are teachers, and are not trained: leave it out, or "
                 "let a vision-language model be the policy"
             )
+        if model.of_codec and config.policy.kind != "image_tokens":
+            yield f"models.{name}.head: {model.head} is of the codec of a policy of kind image_tokens: leave it out"
         if model.head == "value" and (kind != "vlm" or config.policy.kind != "vlm"):
             yield f"models.{name}.head: a critic estimates the rewards of texts, of a policy of kind vlm: leave it out"
         if model.sampling is not None and model.sampling.kind != SAMPLING_OF[kind]:
@@ -203,9 +230,14 @@ def untrained_errors(config: TrainConfig) -> Iterator[str]:
         yield f"models.{POLICY}: this is the name of the policy itself: choose another name"
     learning = {stage.train for stage in config.stages}
     algorithms = [config.algorithm, *(stage.algorithm for stage in config.stages)]
+    if config.pretraining is not None:
+        algorithms.append(config.pretraining.algorithm)
     critics = {getattr(algorithm, "critic", None) for algorithm in algorithms}
+    parts = {getattr(algorithm, key, None) for algorithm in algorithms for key in ("decoder", "discriminator")}
     for name, model in config.models.items():
         if model.head == "value" and name not in critics:
             yield f"models.{name}.head: no algorithm has {name} as its critic: choose ppo, or leave it out"
+        elif model.of_codec and name not in parts:
+            yield f"models.{name}.head: no algorithm trains {name}: choose ranke, or leave it out"
         elif model.head == "text" and model.trained and name not in learning:
             yield f"models.{name}.train: no stage trains it: name it in stages.N.train, or leave train out"

@@ -38,6 +38,7 @@ from mmrl.rewards.core.picture_drawing import PictureModel
 from mmrl.rewards.core.text_scoring import TextModel, TextQuery
 from mmrl.seeds import fold_in
 from mmrl.training.ema import ParameterCopy
+from mmrl.training.learner import TrainedModel
 from mmrl.training.objectives.replay_passes import replayed_log_probs
 
 ROWS = 128
@@ -116,6 +117,7 @@ class NamedModels(Mapping[str, NamedModel]):
         loaded: Mapping[str, AnsweringPolicy],
         rows: int = ROWS,
         critics: Mapping[str, Critic] | None = None,
+        parts: Mapping[str, TrainedModel] | None = None,
         drawing: Mapping[str, AnySamplingConfig] | None = None,
     ) -> None:
         """
@@ -125,9 +127,11 @@ class NamedModels(Mapping[str, NamedModel]):
             loaded: the other models of it, by name.
             rows: texts that a model scores or writes in one call for a reward.
             critics: the critics among `configured`, by name; they are no models that write or score.
+            parts: the trained parts of the policy's codec among `configured`, by name.
             drawing: how each model that draws does it for others, by name.
         """
         self.critics: Mapping[str, Critic] = critics or {}
+        self.parts: Mapping[str, TrainedModel] = parts or {}
         self._models = {POLICY: NamedModel(policy)} | {name: NamedModel(other) for name, other in loaded.items()}
         self._snapshots: dict[str, Snapshot] = {}
         for name, config in configured.items():

@@ -23,7 +23,7 @@ AnswerSource = Literal["policy", "reference"]
 _HOME = "mmrl.config.algorithms"
 _MODULES = (
     *("policy_gradient", "forward_process", "reward_gradient", "supervised", "preference"),
-    *("distill", "mixture", "actor_critic", "whole_groups"),
+    *("distill", "mixture", "actor_critic", "whole_groups", "decoder_turns"),
 )
 OBJECTIVES: Registry[Any] = Registry(
     "mmrl.objectives",

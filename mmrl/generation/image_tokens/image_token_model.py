@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from mmrl.config.policy import ImageTokenConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
+from mmrl.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,29 @@ class ImageTokenModel(ABC):
     def code_states(self, states: Tensor) -> Tensor:
         """Return the input [..., H'] of `code_head` from the last hidden states [..., H]."""
         return states
+
+    def pixel_decoder(self) -> nn.Module:
+        """Return the part that makes pixels, to be trained: codes [B, rows, columns] to [B, 3, height, width].
+
+        Pixels are around [-1, 1]; `decode` computes with its parameters, and `last` is its last convolution.
+
+        Raises:
+            ConfigError: the decoder of this model is not trained here.
+        """
+        raise ConfigError(
+            f"models: the decoder of {type(self).__name__} is not trained here: take a folder with a codec "
+            "(docs/image-tokens.md), or leave the decoder out"
+        )
+
+    def decoder_state(self) -> dict[str, Tensor]:
+        """Return a copy of the parameters of the part that makes pixels; empty where it never changes."""
+        return {}
+
+    def load_decoder_state(self, state: dict[str, Tensor]) -> None:  # noqa: B027
+        """Take what `decoder_state` returned."""
+
+    def load_pixel_decoder(self, folder: Path) -> None:  # noqa: B027
+        """Take the part that makes pixels from a saved folder; a model whose decoder never changes keeps it."""
 
     def weights_folder(self, folder: Path) -> Path:
         """Return the sub-folder of the weights of `network` in a model folder."""

@@ -137,7 +137,19 @@ class ImageTokenPolicy(TokenPolicy):
 
     def load(self, folder: Path) -> None:
         """Load what `save` wrote into the same parameters."""
-        self._trainable.load(folder if self.config.train == "lora" else self.image_model.weights_folder(folder))
+        if self.config.train == "lora":
+            self._trainable.load(folder)
+            return
+        self._trainable.load(self.image_model.weights_folder(folder))
+        self.image_model.load_pixel_decoder(folder)
+
+    def decoder_state(self) -> dict[str, Tensor]:
+        """Return a copy of the decoder's parameters, which checkpoints differ in beside the trained ones."""
+        return self.image_model.decoder_state()
+
+    def load_decoder_state(self, state: dict[str, Tensor]) -> None:
+        """Take what `decoder_state` returned."""
+        self.image_model.load_decoder_state(state)
 
     def _prompts(self, samples: Sequence[Sample], sampling: ImageTokenSamplingConfig) -> list[TokenPrompt]:
         known: dict[str, TokenPrompt] = {}

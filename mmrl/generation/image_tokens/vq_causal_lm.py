@@ -5,6 +5,7 @@
     tokenizer/            the text tokenizer, which adds the tokens at the beginning of a text
     vqvae/                a `VQModel` of diffusers; or instead of it
     patches.safetensors   "patches" [codes, 3, height, width] uint8, for images that are made of patches
+    refiner.safetensors   beside patches, once a decoder was trained (`mmrl.generation.image_tokens.codecs`)
 
 `grid` is the rows and columns of an image; token `first_code` + c represents code c; `start` is the token between the
 prompt and its image. Weights are safetensors, and the folder contains no code.
@@ -16,27 +17,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
-from diffusers import VQModel
 from PIL import Image
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mmrl.config.policy import ImageTokenConfig
 from mmrl.errors import ConfigError
-from mmrl.generation.image_tokens.image_token_model import (
-    PIXELS_TO_IMAGE,
-    ImageTokenModel,
-    SnippetRequest,
-    TokenPrompt,
-    quote,
-    to_images,
-    to_pixels,
-)
+from mmrl.generation.image_tokens.codecs import ImageCodec, load_codec
+from mmrl.generation.image_tokens.image_token_model import ImageTokenModel, SnippetRequest, TokenPrompt, quote
 
 SPEC_FILE = "image_tokens.json"
 LANGUAGE_MODEL, TOKENIZER = "language_model", "tokenizer"
@@ -107,8 +98,13 @@ class VQCausalLM(ImageTokenModel):
         dtype = getattr(torch, config.dtype)
         network = AutoModelForCausalLM.from_pretrained(folder / LANGUAGE_MODEL, dtype=dtype, use_safetensors=True)
         tokenizer = AutoTokenizer.from_pretrained(folder / TOKENIZER)
-        codec = load_codec(folder, device)
+        codec = cls.codec_of(folder, device)
         return cls(network.to(device), tokenizer, codec, VQCausalLMSpec.read(folder / SPEC_FILE))
+
+    @classmethod
+    def codec_of(cls, folder: Path, device: torch.device) -> ImageCodec:
+        """Return the codec of a model folder; a model with another one overrides it."""
+        return load_codec(folder, device)
 
     def prompt(self, text: str, negative: str | None) -> TokenPrompt:
         """Return the ids of a prompt and the token that begins an image."""
@@ -141,48 +137,43 @@ class VQCausalLM(ImageTokenModel):
     def weights_folder(self, folder: Path) -> Path:
         return folder / LANGUAGE_MODEL
 
+    def pixel_decoder(self) -> nn.Module:
+        return self._codec.pixel_decoder()
+
+    def decoder_state(self) -> dict[str, Tensor]:
+        return self._codec.decoder_state()
+
+    def load_decoder_state(self, state: dict[str, Tensor]) -> None:
+        self._codec.load_decoder_state(state)
+
+    def load_pixel_decoder(self, folder: Path) -> None:
+        self._codec.load_decoder(folder)
+
     def save_other_files(self, folder: Path) -> None:
         self._codec.save(folder)
         self._tokenizer.save_pretrained(folder / TOKENIZER)
         self._spec.write(folder / SPEC_FILE)
 
     def snippet(self, request: SnippetRequest) -> str:
-        if isinstance(self._codec, PatchCodec):
-            library = "from safetensors.torch import load_file"
-            codec = 'patches = load_file(f"{folder}/patches.safetensors")["patches"]'
-            count = "len(patches)"
-            decode = [
-                "squares = patches[codes].permute(0, 3, 1, 4, 2)  # rows, height, columns, width, 3",
-                "image = Image.fromarray(squares.flatten(2, 3).flatten(0, 1).numpy())",
-            ]
-        else:
-            library = "from diffusers import VQModel"
-            codec = 'codec = VQModel.from_pretrained(f"{folder}/vqvae")'
-            count = "codec.config.num_vq_embeddings"
-            decode = [
-                "shape = (1, rows, columns, codec.quantize.vq_embed_dim)",
-                "latents = codec.quantize.get_codebook_entry(codes.flatten(), shape)",
-                "pixels = codec.decode(latents, force_not_quantize=True).sample[0].permute(1, 2, 0)",
-                PIXELS_TO_IMAGE,
-            ]
+        codec = self._codec.snippet()
         read = 'torch.tensor([[*tokenizer({})["input_ids"], spec["start"]]])'
         transformers = "from transformers import AutoModelForCausalLM, AutoTokenizer"
         language_model = f'f"{{folder}}/language_model", dtype=torch.{request.dtype}'
-        outside = f"[n for n in range(model.config.vocab_size) if not first <= n < first + {count}]"
+        outside = f"[n for n in range(model.config.vocab_size) if not first <= n < first + {codec.count}]"
         return "\n".join(
             [
                 "import json",
                 "from pathlib import Path",
                 "",
                 "import torch",
-                *sorted([library, "from PIL import Image", transformers]),
+                *sorted([codec.library, "from PIL import Image", transformers]),
                 "",
                 f"folder = {quote(request.folder)}",
                 'spec = json.loads(Path(folder, "image_tokens.json").read_text())',
                 '(rows, columns), first = spec["grid"], spec["first_code"]',
                 f"model = AutoModelForCausalLM.from_pretrained({language_model})",
                 'tokenizer = AutoTokenizer.from_pretrained(f"{folder}/tokenizer")',
-                codec,
+                *codec.load,
                 f"ids = {read.format(quote(request.prompt))}",
                 *request.empty_prompt_lines(read),
                 "tokens = model.generate(",
@@ -196,90 +187,9 @@ class VQCausalLM(ImageTokenModel):
                 f"    {request.generate_arguments},",
                 ")",
                 "codes = (tokens[0, ids.shape[1] :] - first).view(rows, columns)",
-                *decode,
+                *codec.decode,
             ]
         )
 
     def _ids(self, text: str) -> tuple[int, ...]:
         return (*self._tokenizer(text)["input_ids"], self._spec.start)
-
-
-VQVAE, PATCHES = "vqvae", "patches.safetensors"
-
-
-class ImageCodec(Protocol):
-    """A map between the codes of a grid and images. It is never trained."""
-
-    codes: int  # V
-
-    def decode(self, codes: Tensor) -> list[Image.Image]:
-        """Return the images of codes [B, rows, columns]."""
-
-    def encode(self, images: Sequence[Image.Image], rows: int, columns: int) -> Tensor:
-        """Return the codes [B, rows, columns] of images of any size."""
-
-    def save(self, folder: Path) -> None:
-        """Write the files that `load_codec` reads."""
-
-
-def load_codec(folder: Path, device: torch.device) -> ImageCodec:
-    """Return the codec of a model folder; raise ConfigError if it has none, or its tensor is not valid."""
-    if (folder / PATCHES).is_file():
-        patches = load_file(folder / PATCHES).get("patches")
-        if patches is None or patches.dtype != torch.uint8 or patches.ndim != 4 or patches.shape[1] != 3:
-            raise ConfigError(f"{folder / PATCHES}: expected a tensor 'patches' [codes, 3, height, width] of bytes")
-        return PatchCodec(patches.to(device))
-    if not (folder / VQVAE).is_dir():
-        raise ConfigError(f"{folder} holds neither {VQVAE}, a VQModel of diffusers, nor {PATCHES}")
-    return VQModelCodec(VQModel.from_pretrained(folder / VQVAE, use_safetensors=True).eval().to(device))
-
-
-class VQModelCodec:
-    """The codec of a `VQModel` of diffusers."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model.requires_grad_(False)
-        self.codes = int(model.config.num_vq_embeddings)
-        self._shrink = 2 ** (len(model.config.block_out_channels) - 1)
-
-    @torch.no_grad()
-    def decode(self, codes: Tensor) -> list[Image.Image]:
-        model = self._model
-        width = model.quantize.vq_embed_dim
-        latents = model.quantize.get_codebook_entry(codes.flatten(), (*codes.shape, width))
-        guide = latents if model.config.norm_type == "spatial" else None
-        return to_images(model.decoder(model.post_quant_conv(latents), guide))
-
-    @torch.no_grad()
-    def encode(self, images: Sequence[Image.Image], rows: int, columns: int) -> Tensor:
-        pixels = to_pixels(images, rows * self._shrink, columns * self._shrink)
-        latents = self._model.encode(pixels.to(self._model.device, self._model.dtype)).latents
-        return self._model.quantize(latents)[2][2].view(len(images), rows, columns)
-
-    def save(self, folder: Path) -> None:
-        self._model.save_pretrained(folder / VQVAE, safe_serialization=True)
-
-
-class PatchCodec:
-    """A codebook of pixel patches: an image is a grid of the patches of its codes."""
-
-    def __init__(self, patches: Tensor) -> None:
-        """`patches` is [V, 3, height, width] uint8."""
-        self._patches = patches
-        self.codes = len(patches)
-
-    def decode(self, codes: Tensor) -> list[Image.Image]:
-        rows = self._patches[codes].permute(0, 3, 1, 4, 2, 5)  # [B, 3, rows, height, columns, width]
-        pixels = rows.flatten(4, 5).flatten(2, 3).permute(0, 2, 3, 1).cpu().numpy()
-        return [Image.fromarray(image) for image in pixels]
-
-    def encode(self, images: Sequence[Image.Image], rows: int, columns: int) -> Tensor:
-        height, width = self._patches.shape[2:]
-        pixels = (to_pixels(images, rows * height, columns * width).to(self._patches.device) + 1) * 127.5
-        squares = F.unfold(pixels, (height, width), stride=(height, width)).transpose(1, 2)
-        distances = torch.cdist(squares, self._patches.flatten(1).float()[None])
-        return distances.argmin(-1).view(len(images), rows, columns)
-
-    def save(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file({"patches": self._patches.cpu().contiguous()}, folder / PATCHES)

@@ -83,6 +83,8 @@ class ObjectiveInputs:
     """The models of the run by name (`mmrl.training.run_models.NamedModel`), `policy` among them."""
     critics: Mapping[str, Critic] = field(default_factory=dict)
     """The critics of the run by name."""
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """The trained parts of the policy's codec by name: its decoder, and the discriminator of that."""
     updates: int | None = None
     """The updates of the whole run; None: unknown, and weights stay at their first value."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -73,7 +73,7 @@ class StagedSource:
             self.now.objective.begin()
         experience = self.now.source.collect(iteration, progress, phases)
         number = next(number for number, stage in enumerate(self.stages) if stage is self.now)
-        return Experience(experience.micro_batches, experience.metrics | {"stage": float(number)})
+        return replace(experience, metrics=experience.metrics | {"stage": float(number)})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all sources by the number of the stage."""

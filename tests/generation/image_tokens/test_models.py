@@ -19,9 +19,9 @@ from transformers import (
 from mmrl.config.policy import ImageTokenConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.errors import ConfigError
+from mmrl.generation.image_tokens.codecs import PatchCodec, load_codec
 from mmrl.generation.image_tokens.image_token_model import to_images, to_pixels
 from mmrl.generation.image_tokens.image_token_policy import load_image_token_model
-from mmrl.generation.image_tokens.vq_causal_lm import PatchCodec, load_codec
 from mmrl.policy import RolloutRequest
 from tests.generation.image_tokens.conftest import REQUESTS
 from tests.generation.image_tokens.tiny_models import CODES, seeded

@@ -21,7 +21,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from mmrl.generation.image_tokens.vq_causal_lm import LANGUAGE_MODEL, VQCausalLM, VQCausalLMSpec, VQModelCodec
+from mmrl.generation.image_tokens.codecs import VQModelCodec
+from mmrl.generation.image_tokens.vq_causal_lm import LANGUAGE_MODEL, VQCausalLM, VQCausalLMSpec
 from tests.understanding.tiny_vlms.words import TEXT, byte_tokenizer, marks, stir
 
 CODES = 20
