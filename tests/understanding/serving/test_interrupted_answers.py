@@ -12,6 +12,7 @@ from mmrl.understanding.serving.server_failure import ServerFailure
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl.workflows.train import train
 from tests.understanding.serving.served_run import GROUP_SIZE, GROUPS, Outcome, served_config
+from tests.understanding.serving.stub_process import stub
 from tests.understanding.serving.stub_server import WAITS_FOR_PAUSE
 from tests.understanding.serving.stub_writer import WAITS_AT
 from tests.understanding.serving.test_served_engine import SAMPLES, move, policy_of, settings
@@ -106,6 +107,31 @@ def test_keys_and_values_of_older_weights_are_found(server, policy):
     move_in_the_middle(server, policy, kept_keys=-1)
     with pytest.raises(RunError, match=r"this server ignores reset_running_requests.*Nothing was learnt from it"):
         policy.rollout(REQUESTS, seed=0)
+
+
+def test_each_of_two_servers_gets_the_weights_in_the_middle_of_its_answers(folder_of, tmp_path):
+    with stub(one=folder_of("qwen3_vl"), other=folder_of("qwen3_vl")) as process:
+        policy = policy_of(folder_of("qwen3_vl"), "full")
+        policy.serve(settings(*process.urls, weights="folder", concurrency=1), tmp_path)
+        policy.rollout(REQUESTS, seed=3)
+        before = [len(process.log(number)) for number in range(2)]
+
+        def take():
+            waiting = [WAITS_FOR_PAUSE in process.log(number)[before[number] :] for number in range(2)]
+            if policy.version or not all(waiting):
+                return False
+            move(policy)
+            return True
+
+        policy.adopt(take)
+        for number in range(2):
+            process.inject(number, waits_for_pause=-1)
+        rollout = policy.rollout(REQUESTS, seed=0)
+    assert set(rollout.versions[rollout.mask].tolist()) == {0, 1}
+    found = policy.rollout_metrics()
+    assert found["served/renewed"] == 2 and found["served/interrupted_gap"] <= 1e-5
+    rest = rollout.mask & (rollout.versions == 1)
+    assert (scores(policy, rollout) - rollout.log_probs).abs()[rest].mean() <= 1e-5
 
 
 KNOWN = {"mmrl-0": 4, "mmrl-1": 5}
