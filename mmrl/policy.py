@@ -491,6 +491,17 @@ class Critic(Protocol):
         """Write the trained parameters."""
 
 
+@runtime_checkable
+class CodeDecodingPolicy(Protocol):
+    """A policy whose pictures come from a decoder that may be trained, and so differs between checkpoints."""
+
+    def decoder_state(self) -> dict[str, Tensor]:
+        """Return a copy of the decoder's parameters; empty where it never changes."""
+
+    def load_decoder_state(self, state: dict[str, Tensor]) -> None:
+        """Restore what `decoder_state` returned."""
+
+
 class CodeDecoder(Protocol):
     """The decoder of a policy that draws codes: its pictures are the policy's, and it learns beside it."""
 

@@ -23,6 +23,7 @@ from mmrl.config.media import MediaConfig
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, ServedVLMConfig, VLMConfig
 from mmrl.config.sampling import AnySamplingConfig, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.errors import ConfigError
+from mmrl.policy import CodeDecodingPolicy
 from mmrl.training.run.checkpoints import Checkpoints, load_parameters
 from mmrl.training.run.run_folder import CONFIG, Run, load_run
 
@@ -178,12 +179,12 @@ class _LoadedModel:
         with torch.no_grad():
             trained = self.policy.parameters_to_train()
             self._parameters[checkpoint] = {name: p.detach().to("cpu", copy=True) for name, p in trained.items()}
-        if hasattr(self.policy, "decoder_state"):
+        if isinstance(self.policy, CodeDecodingPolicy):
             self._decoders[checkpoint] = self.policy.decoder_state()
 
     def _restore(self, checkpoint: Path | None) -> None:
         load_parameters(self.policy.parameters_to_train(), self._parameters[checkpoint])
-        if hasattr(self.policy, "load_decoder_state"):
+        if isinstance(self.policy, CodeDecodingPolicy):
             self.policy.load_decoder_state(self._decoders[checkpoint])
 
 
