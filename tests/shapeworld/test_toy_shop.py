@@ -13,7 +13,7 @@ from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.shop.careless_shopper import CARELESS, EXPERT, shop
 from mmrl_shapeworld.shop.shop_environment import ShopEpisode, ShopTask, ToyShop
-from mmrl_shapeworld.shop.shop_splits import MADE, NAMES, PIVOTS, PROFILED, SECOND, STEPS, TAGGED, UNSEEN, tasks
+from mmrl_shapeworld.shop.shop_splits import FURTHER, MADE, NAMES, PIVOTS, PROFILED, STEPS, TAGGED, UNSEEN, tasks
 
 READER = MediaReader(MediaBudget())
 TASK = ShopTask("bread", (4, 1, 7), ("rope", "bread", "lamp"))
@@ -150,8 +150,11 @@ def test_splits_differ_and_the_larger_shops_want_unseen_things():
             assert (task.wanted in UNSEEN) == name.endswith("ood")
             assert len(task.shelves) == 6 if name.endswith("ood") else len(task.shelves) in (4, 5)
             assert sample.prompt == task.prompt and len(set(task.items)) == len(task.items)
-    for second, first in SECOND.items():
-        assert len(tasks(second)) == len(tasks(first)) and not set(tasks(second)) & set(tasks(first))
+    assert FURTHER["shop-second-ood"] == ("shop-ood",)
+    assert FURTHER["shop-third-ood"] == ("shop-ood", "shop-second-ood")
+    for further, known in FURTHER.items():
+        for earlier in known:
+            assert len(tasks(further)) == len(tasks(earlier)) and not set(tasks(further)) & set(tasks(earlier))
     plain, reflected = splits.samples("shop-ood"), splits.samples("shop-reflected-ood")
     assert [each.id for each in plain] == [each.id for each in reflected]
     assert reflected[0].metadata == {"reflections": 2} and plain[0].metadata == {}

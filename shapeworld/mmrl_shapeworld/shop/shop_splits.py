@@ -3,7 +3,7 @@
 Sources are `shop-4` to `shop-6` by the number of shelves. Training, development and validation have shops of four and
 five shelves; `-ood` has larger ones, of six, and wants things that were never wanted in training. The splits
 `shop-second-validation` and `shop-second-ood` are drawn by the same rules and have no task of `-validation` and `-ood`,
-for studies that were decided there once. In
+for studies that were decided there once; `shop-third-validation` and `shop-third-ood` have none of either. In
 `shop-reflected-development`, `-validation` and `-ood` a reflector sends two actions of an episode back; the ids are
 those of the splits without it. `shop-steps-train` has a sample for each action of a sure hand, who opens shelves in any
 order: it follows the recorded ones before it, and is a success if it is the recorded one. `shop-made-1` has those
@@ -38,7 +38,11 @@ UNSEEN = ("honey", "glue", "brush", "scarf")
 SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
 """Tasks of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
 REFLECTED = tuple(f"shop-reflected-{part}" for part in SIZES if part != "train")
-SECOND = {"shop-second-validation": "shop-validation", "shop-second-ood": "shop-ood"}
+FURTHER = {
+    f"shop-{which}-{part}": tuple(f"shop-{earlier}{part}" for earlier in ("", "second-")[: number - 1])
+    for number, which in ((2, "second"), (3, "third"))
+    for part in ("validation", "ood")
+}
 """Further splits for results, and those whose tasks they do not have."""
 STEPS, PROFILED, PIVOTS = "shop-steps-train", "shop-profiled-train", "shop-pivots-train"
 PROFILED_TASKS = 200
@@ -46,7 +50,7 @@ PIVOT_IDS = Path(__file__).parent / "pivots.json"
 MADE = {"shop-made-1": "made_round_1.json", "shop-made-2": "made_round_2.json"}
 """The splits of demonstrations that the model made itself, and their files: the turns of an episode by sample."""
 TAGGED = "shop-tagged-train"
-NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, *SECOND, STEPS, PROFILED, PIVOTS, *MADE, TAGGED)
+NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, *FURTHER, STEPS, PROFILED, PIVOTS, *MADE, TAGGED)
 SENT_BACK = 2
 """The actions of an episode that the reflector sends back."""
 _SEED = 141
@@ -79,8 +83,9 @@ def tasks(split: str) -> tuple[ShopTask, ...]:
     if split not in NAMES:
         raise KeyError(f"there is no split {split!r} of the shop: choose one of {', '.join(NAMES)}")
     part = split.rpartition("-")[2]
-    known = frozenset(tasks(SECOND[split])) if split in SECOND else frozenset()
-    rng = np.random.default_rng((_SEED, list(SIZES).index(part), *([2] if known else [])))
+    earlier = FURTHER.get(split, ())
+    known = frozenset(task for each in earlier for task in tasks(each))
+    rng = np.random.default_rng((_SEED, list(SIZES).index(part), *([len(earlier) + 1] if earlier else [])))
     shelves, unseen = ((6,), True) if part == "ood" else ((4, 5), False)
 
     def draw(_: int) -> ShopTask | None:
