@@ -30,7 +30,7 @@ class SteadyConfig(Section):
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """The share of itself that stays; 0: the decoder itself, as it was at the last change."""
     every: PositiveInt = 2
-    """It changes after each this many updates."""
+    """It changes after iterations at whose end the number of updates is a multiple of this."""
 
 
 class ReconstructionConfig(AlgorithmConfig):
