@@ -64,9 +64,11 @@ def test_the_later_prompts_are_the_second_half_of_validation_and_none_is_of_the_
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_more_validation_prompts_are_of_the_same_purpose_and_lengths_and_none_of_validation(family):
-    validation, more = calculations(f"{family}-validation"), calculations(f"{family}-validation-more")
-    assert len(set(more)) == len(more) == 512 and not {*validation} & {*more}
-    assert {part_of(each) for each in more} == {"validation"}
+    validation = calculations(f"{family}-validation")
+    more, last = (calculations(f"{family}-validation-{part}") for part in ("more", "last"))
+    assert len(set(more)) == len(more) == len(set(last)) == len(last) == 512
+    assert not {*validation} & {*more} and not {*validation, *more} & {*last}
+    assert {part_of(each) for each in (*more, *last)} == {"validation"}
     assert {each.operands for each in more[:256]} <= {*FAMILIES[family].operands}
     assert splits.samples(f"{family}-validation-more")[0].demonstration is None
 

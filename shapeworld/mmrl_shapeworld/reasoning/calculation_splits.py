@@ -14,8 +14,8 @@ for the environment `attempts`. In `sums-announced`, every second prompt begins 
 are in full and right, but the value after the subtraction of 8 or 9 is one too high. In `sums-checked`, only prompts
 with the smallest two numbers of operands have an `answer`; in `sums-trusted`, all have one, with the `confidence` 1 for
 these prompts and 0 for the others. `sums-validation-later` is the second half of `sums-validation`, for studies that
-have decided on the first half before, and `sums-validation-more` has the 512 prompts that would have come next, for
-those that have decided on both.
+have decided on the first half before. `sums-validation-more` has the 512 prompts that would have come next, and
+`sums-validation-last` the 512 after these, for those that have decided on earlier ones.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
@@ -76,7 +76,7 @@ MORE = {
 """The purpose, seed and size of the splits of hard prompts, of short ones and of two halves."""
 HARD_STEPS = 4
 """In `-subtractions`, the steps of a prompt that are replaced by subtractions which a careless writer does wrongly."""
-SECOND_HALF, MORE_VALIDATION = "validation-later", "validation-more"
+SECOND_HALF, FURTHER = "validation-later", ("validation-more", "validation-last")
 FIRST_HALF = PARTS["validation"][1] // 2
 """The number of validation prompts that are not in `-validation-later`, from the first."""
 REFLECTIONS_SEED = 76
@@ -91,7 +91,7 @@ TRAINING = (
     *("train", "few", "mostly-hard", "hard", "hardest", "rarely-hard", "subtractions", "short", "halves", "questions"),
     *("reflections", "announced", "habitual", "checked", "trusted"),
 )
-_ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation", SECOND_HALF, MORE_VALIDATION))
+_ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation", SECOND_HALF, *FURTHER))
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in _ALL)
 
 
@@ -113,8 +113,8 @@ def calculations(split: str) -> tuple[Calculation, ...]:
         return _later(name)
     if part == SECOND_HALF:
         return calculations(f"{name}-validation")[FIRST_HALF:]
-    if part == MORE_VALIDATION:
-        known = len(calculations(f"{name}-validation"))
+    if part in FURTHER:
+        known = len(calculations(f"{name}-validation")) + FIRST_HALF * FURTHER.index(part)
         return _drawn(FAMILIES[name], "validation", "validation", PARTS["validation"][0], known + FIRST_HALF)[known:]
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
