@@ -55,7 +55,7 @@ def test_learning_rates_survive_a_checkpoint(tmp_path):
     straight, broken = (trainer(tmp_path / name, source(TwoPaces())) for name in ("a", "b"))
     straight.train()
     for _ in range(2):
-        broken._step()
+        broken._step(stop_requested=lambda: False)
     again = trainer(tmp_path / "b", source(TwoPaces()))
     again.resume()
     assert again.step == 2
