@@ -185,7 +185,7 @@ def test_a_run_learns_from_interrupted_answers_and_counts_their_tokens_by_versio
     server.inject(FOLDER)
     assert lines[0]["lag/interrupted"] == 0 and lines[0]["lag/updates"] == 0
     assert GROUP_SIZE <= lines[1]["lag/interrupted"] <= GROUPS * GROUP_SIZE
-    assert lines[1]["lag/decisions_of_1"] >= lines[1]["lag/interrupted"]  # a pause may come before an answer waits for it
+    assert lines[1]["lag/decisions_of_1"] >= lines[1]["lag/interrupted"]  # a pause may come early
     assert lines[1]["lag/decisions_of_0"] >= lines[1]["lag/interrupted"]
     assert lines[1]["served/interrupted_gap"] <= 1e-5
     assert max(line["mismatch/engine_gap"] for line in lines) < 1e-4  # each token under the weights that wrote it
