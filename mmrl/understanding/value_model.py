@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmrl.config.policy import VLMConfig
 from mmrl.errors import ConfigError
+from mmrl.finetuning.parameter_file import read_parameters, save_parameters
 from mmrl.finetuning.trainable import NothingTrained, train_in_float32
 from mmrl.policy import Rollout
 from mmrl.tokens.log_probs import linear_head
@@ -89,20 +89,15 @@ class ValueModel(TokenModel):
 
     def save(self, folder: Path) -> None:
         """Write the trained parameters by their names in the model, the output layer among them."""
-        save_file({name: p.detach().contiguous() for name, p in self.parameters_to_train().items()}, folder / FILE)
+        save_parameters(self.parameters_to_train(), folder / FILE)
 
-    @torch.no_grad()
     def load(self, folder: Path) -> None:
         """Load what `save` wrote.
 
         Raises:
             ConfigError: the file has parameters of other names.
         """
-        state, own = load_file(folder / FILE), self.parameters_to_train()
-        if odd := sorted(state.keys() ^ own.keys())[:3]:
-            raise ConfigError(f"{folder / FILE} holds another critic; they differ in {', '.join(odd)}")
-        for name, parameter in own.items():
-            parameter.copy_(state[name])
+        read_parameters(self.parameters_to_train(), folder / FILE, "critic")
 
 
 def _packed_values(vlm: VLM, recording: TokenRecording) -> Tensor:

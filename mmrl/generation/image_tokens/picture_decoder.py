@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mmrl.distributed.layout import Layout, Replicas
-from mmrl.errors import ConfigError
+from mmrl.finetuning.parameter_file import read_parameters, save_parameters
 from mmrl.generation.image_tokens.image_token_model import ImageTokenModel, to_pixels
 
 FILE = "model.safetensors"
@@ -35,20 +34,15 @@ class TrainedNetwork:
 
     def save(self, folder: Path) -> None:
         """Write the parameters by name."""
-        save_file({name: p.detach().contiguous() for name, p in self.parameters_to_train().items()}, folder / FILE)
+        save_parameters(self.parameters_to_train(), folder / FILE)
 
-    @torch.no_grad()
     def load(self, folder: Path) -> None:
         """Load what `save` wrote.
 
         Raises:
             ConfigError: the file has parameters of other names.
         """
-        state, own = load_file(folder / FILE), self.parameters_to_train()
-        if odd := sorted(state.keys() ^ own.keys())[:3]:
-            raise ConfigError(f"{folder / FILE} holds another network; they differ in {', '.join(odd)}")
-        for name, parameter in own.items():
-            parameter.copy_(state[name])
+        read_parameters(self.parameters_to_train(), folder / FILE, "network")
 
 
 class PictureDecoder(TrainedNetwork):
