@@ -23,3 +23,14 @@ def server(shared_server: StubProcess) -> Iterator[StubProcess]:
     for number in range(2):
         shared_server.reset(number)
     yield shared_server
+
+
+@pytest.fixture
+def replicas(folder_of: Callable[[str], Path]) -> Iterator[list[StubProcess]]:
+    """Two servers of one model, each in its own process, so that one of them can be killed or frozen."""
+    started = [StubProcess({"tiny": folder_of("qwen3_vl")}) for _ in range(2)]
+    for each in started:
+        each.wait()
+    yield started
+    for each in started:
+        each.kill()

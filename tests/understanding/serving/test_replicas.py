@@ -8,20 +8,9 @@ import time
 import pytest
 
 from tests.understanding.serving.served_run import GROUP_SIZE, GROUPS, QUICK, served_config, train_served
-from tests.understanding.serving.stub_process import StubProcess
 from tests.understanding.serving.stub_server import SLOW_GROUP
 
 ITERATIONS = 4
-
-
-@pytest.fixture
-def replicas(folder_of):
-    started = [StubProcess({"tiny": folder_of("qwen3_vl")}) for _ in range(2)]
-    for each in started:
-        each.wait()
-    yield started
-    for each in started:
-        each.kill()
 
 
 def run(replicas, folder_of, tmp_path, monkeypatch, before=None, timeouts=QUICK):

@@ -12,7 +12,6 @@ from mmrl.errors import ConfigError
 from mmrl.workflows.train import train
 from tests.distributed.calls_in_group import call_in_group
 from tests.understanding.serving.served_run import Outcome, served_config
-from tests.understanding.serving.stub_process import StubProcess
 
 PATIENT = {"connect": 10.0, "silence": 60.0, "request": 60.0, "update": 60.0}
 
@@ -30,16 +29,6 @@ def train_in_group(folder: Path) -> str:
     except ConfigError as err:
         return str(err)
     return ""
-
-
-@pytest.fixture
-def replicas(folder_of):
-    started = [StubProcess({"tiny": folder_of("qwen3_vl")}) for _ in range(2)]
-    for each in started:
-        each.wait()
-    yield started
-    for each in started:
-        each.kill()
 
 
 def test_each_process_gives_its_own_servers_the_weights(fork_server, replicas, folder_of, tmp_path):
