@@ -56,6 +56,8 @@ class NamedModelConfig(Section):
 
     @model_validator(mode="after")
     def _is_a_model_or_a_snapshot(self) -> NamedModelConfig:
+        if self.width is not None and self.head != "discriminator":
+            raise ValueError("width of a discriminator alone: leave it out")
         if self.of_codec:
             named = [
                 key for key in ("model", "revision", "kind", "sampling", "of", "every", "ema") if getattr(self, key)
@@ -65,11 +67,7 @@ class NamedModelConfig(Section):
                     f"head: {self.head} is of the policy's own codec: set train to full, and leave "
                     f"{', '.join(named) or 'the rest'} out"
                 )
-            if self.width is not None and self.head == "pixels":
-                raise ValueError("width of a discriminator alone: leave it out")
             return self
-        if self.width is not None:
-            raise ValueError("width of a discriminator alone: leave it out")
         if (self.model is None) == (self.of is None):
             raise ValueError("either model, the name of another model, or of: policy, for a snapshot")
         if self.of is None and (self.every is not None or self.ema is not None):
