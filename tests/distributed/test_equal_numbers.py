@@ -33,12 +33,12 @@ CASES: dict[str, tuple[str, ...]] = {
         "flow-grpo", *PICTURES, CALLS, "sampling.window={}",
         "algorithm={name: grpo, advantage: {std: batch}, kl: {coef: 0.01}}",
     ),
-    "diffusion-nft": ("quickstart", *PICTURES, CALLS, "optimizer.ema=0.9", "training={iterations: 5, updates: 2}"),
     "vlm-grpo": ("shapes-vlm", *TEXTS),
     "lagged": ("shapes-vlm", *TEXTS, "run={dir: run, display: plain, overlap: {lag: 2}}"),
 }  # fmt: skip
 """Those that every test run has."""
 FURTHER: dict[str, tuple[str, ...]] = {
+    "diffusion-nft": ("quickstart", *PICTURES, CALLS, "optimizer.ema=0.9", "training={iterations: 5, updates: 2}"),
     "flow-grpo-lora": ("flow-grpo", *PICTURES, CALLS, "sampling.window={}", "policy.train=lora"),
     "flow-grpo-bf16": ("flow-grpo", *PICTURES, CALLS, "sampling.window={}", "policy.dtype=bfloat16"),
     "learned-noise": (

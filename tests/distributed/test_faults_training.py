@@ -65,9 +65,9 @@ LAGGED_3 = r"in phase \w+ of iteration [34]"
 """The model may be called by the thread that samples, during the update of iteration 3."""
 DAILY = {
     "kill 0 in update": Case("kill update 3", 0, UPDATE_3, KILLED, resumed=True),
-    "hang 1 in reward": Case("hang reward 2", 1, REWARD_2, "the others have waited for it for 6 s"),
 }
 FURTHER = {
+    "hang 1 in reward": Case("hang reward 2", 1, REWARD_2, "the others have waited for it for 6 s"),
     "kill 1 in update": Case("kill update 3", 1, UPDATE_3, KILLED, resumed=True),
     "kill 0 in rollout": Case("kill rollout 3", 0, ROLLOUT_3, KILLED),
     "kill 1 in reward": Case("kill reward 2", 1, REWARD_2, KILLED),

@@ -18,7 +18,7 @@ DAILY = "diffusion-nft"
 COMPARED = ("flow-grpo", "flow-grpo-lora-kl", "learned-noise", "awm", "diffusion-nft-lora")
 LORA = {
     "flow-grpo-lora-kl": (*FURTHER["flow-grpo-lora"], "algorithm={name: grpo, kl: {coef: 0.01}}"),
-    "diffusion-nft-lora": (*CASES["diffusion-nft"], "policy.train=lora"),
+    "diffusion-nft-lora": (*FURTHER["diffusion-nft"], "policy.train=lora"),
 }
 
 
@@ -74,7 +74,7 @@ def test_unequal_calls_are_refused_by_their_key_before_a_model_is_loaded(message
 @pytest.mark.slow
 def test_processes_with_fewer_evaluation_calls_repeat_one(fork_server, tmp_path):
     """Three calls of two rows for two processes."""
-    words = (*CASES[DAILY], "training={iterations: 1}", "data.validation=shapeworld:development",
+    words = (*FURTHER[DAILY], "training={iterations: 1}", "data.validation=shapeworld:development",
              "evaluation={prompts: 6, samples: 1, batch: 2, diversity_prompts: 0}")  # fmt: skip
     alone = train(fork_server, tmp_path / "1", 1, *words)
     divided = train(fork_server, tmp_path / "2", 2, *words, STRICT)

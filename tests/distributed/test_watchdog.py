@@ -122,7 +122,7 @@ def test_one_process_ends_all_with_one_message(launch: Launch, fault: str, rank:
     check_message(launch, rank, 2, reason)
 
 
-@pytest.mark.parametrize("fault", ["hang", "freeze"])
+@pytest.mark.parametrize("fault", ["hang", pytest.param("freeze", marks=pytest.mark.slow)])
 def test_a_late_process_ends_too(launch: Launch, fault: str) -> None:
     """A process that is late before it is silent is named as late; a frozen one is killed in the end."""
     start(launch, fault, 1, silence="6", lateness="3")

@@ -29,7 +29,7 @@ def test_divided_parameters_give_the_numbers_of_one_process(fork_server, tmp_pat
 
 @pytest.mark.slow
 def test_runs_go_on_with_other_layouts_and_counts(fork_server, tmp_path):
-    words = CASES[DAILY]
+    words = FURTHER[DAILY]
     whole = train(fork_server, tmp_path / "1", 1, *words)
     short = [word.replace("iterations: 5", "iterations: 3") for word in words]
     run = train(fork_server, tmp_path / "2", 2, *short, DIVIDED)

@@ -133,7 +133,7 @@ def test_the_folder_says_what_it_was_trained_on_and_which_reward_loads_it(models
 
 
 def test_clips_are_scored_by_their_frames(tmp_path):
-    """Clips as lists of frames, of which half are those of another direction."""
+    """Clips as lists of frames, of which half are of another direction; the head sees two components of prompts."""
     rng, samples, clips = np.random.default_rng(0), [], []
     for number in range(12):
         motion = sample_motion(rng)
@@ -143,7 +143,8 @@ def test_clips_are_scored_by_their_frames(tmp_path):
         samples.append(Sample(str(number), prompt=str(motion), chosen=frames, rejected=frames[::-1]))
     path = write(tmp_path / "clips.jsonl", samples)
     encoder = "encoder={name: latents, model: 'shapeworld:video', layers: [mid_block], sampling: {num_frames: 5}}"
-    data = [f"data.path={path}", f"data.validation={path}", encoder, "encoder.noise.high=0.3"]
+    noise = ["encoder.noise.high=0.3", "encoder.prompt_components=2"]
+    data = [f"data.path={path}", f"data.validation={path}", encoder, *noise]
     short = ["training.steps=60", "training.batch=12", "head.dropout=0"]
     done = train_reward(load_reward_recipe("shapes-latents", [*data, *short]), tmp_path / "model")
     assert done.quality.accuracy["overall"] > 0.9  # of clips that it has seen
@@ -166,6 +167,7 @@ def clips_of_prompts(count, seed):
         yield Sample(str(number), prompt=prompt, chosen=sides[0], rejected=sides[1])
 
 
+@pytest.mark.slow
 def test_components_of_prompts_tell_which_clip_suits_a_prompt(tmp_path):
     """The states of this generator hardly depend on the prompt: without components the head is right by chance."""
     sizes = {"train": (192, 0), "unseen": (48, 1)}
