@@ -23,7 +23,7 @@ from mmrl.config.media import MediaConfig
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, ServedVLMConfig, VLMConfig
 from mmrl.config.sampling import AnySamplingConfig, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import CodeDecodingPolicy
+from mmrl.trained_models import CodeDecodingPolicy
 from mmrl.training.run.checkpoints import Checkpoints, load_parameters
 from mmrl.training.run.run_folder import CONFIG, Run, load_run
 

@@ -26,7 +26,6 @@ from mmrl.errors import ConfigError
 from mmrl.nested_state import state_of_part
 from mmrl.policy import (
     Capability,
-    Critic,
     DecisionCallback,
     Rollout,
     RolloutRequest,
@@ -37,6 +36,7 @@ from mmrl.policy import (
 from mmrl.rewards.core.picture_drawing import PictureModel
 from mmrl.rewards.core.text_scoring import TextModel, TextQuery
 from mmrl.seeds import fold_in
+from mmrl.trained_models import Critic
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.learner import TrainedModel
 from mmrl.training.objectives.replay_passes import replayed_log_probs

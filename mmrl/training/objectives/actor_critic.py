@@ -8,7 +8,7 @@ from mmrl.algorithms.aggregation import aggregation_weights
 from mmrl.algorithms.generalized_advantage import value_loss
 from mmrl.config.algorithms.actor_critic import PPOConfig
 from mmrl.config.named_models import POLICY
-from mmrl.policy import Critic
+from mmrl.trained_models import Critic
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, ObjectiveInputs, trained_decisions
 from mmrl.training.objectives.policy_gradient import PolicyGradient

@@ -21,9 +21,10 @@ from mmrl.config.named_models import POLICY
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, Critic, Policy
+from mmrl.policy import Capability, Policy
 from mmrl.rewards.core.routing import RoutedRewards
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.trained_models import Critic
 from mmrl.training.experience import MicroBatch
 
 

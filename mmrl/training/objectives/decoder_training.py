@@ -18,11 +18,12 @@ from mmrl.algorithms.picture_decoding import best_of_groups, discriminator_loss,
 from mmrl.config.algorithms.decoder_turns import PerceptualConfig, RankEConfig, ReconstructionConfig
 from mmrl.config.named_models import POLICY
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, CodeDecoder, PictureJudge
+from mmrl.policy import Capability
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.suite import RewardSuite
 from mmrl.rewards.images.similarity import ReferenceReward
+from mmrl.trained_models import CodeDecoder, PictureJudge
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs

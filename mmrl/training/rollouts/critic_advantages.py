@@ -11,7 +11,7 @@ from torch import Tensor
 from mmrl.algorithms.generalized_advantage import generalized_advantages, whitened
 from mmrl.config.algorithms.actor_critic import PPOConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import Critic
+from mmrl.trained_models import Critic
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import trained_decisions
 from mmrl.training.run.timers import Phases
