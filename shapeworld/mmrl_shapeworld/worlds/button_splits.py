@@ -2,8 +2,9 @@
 
 `shapeworld:screens-train`, `-development`, `-validation`, and `-ood`, whose skins training never shows. Sources are
 `screens-2` to `screens-5` by the number of clicks, so that every metric is also reported by length; the splits
-`screens-short-train` and so on have those of two and three clicks alone. As screens follow from the actions, the
-actions alone are a demonstration: `{"turns": ["12, 34", "40, 20"]}`.
+`screens-short-train` and so on have those of two and three clicks alone. `screens-validation-more` has the 512 tasks
+that would have come next, for studies that have decided on `screens-validation` before. As screens follow from the
+actions, the actions alone are a demonstration: `{"turns": ["12, 34", "40, 20"]}`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from mmrl_shapeworld.worlds.screens import SEEN_SKINS, UNSEEN_SKINS
 
 SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
 """Tasks of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
-NAMES = tuple(f"screens-{part}" for part in SIZES)
-SHORT = {f"screens-short-{part}": f"screens-{part}" for part in SIZES}
+MORE = "screens-validation-more"
+NAMES = (*(f"screens-{part}" for part in SIZES), MORE)
+SHORT = {name.replace("screens", "screens-short"): name for name in NAMES}
 """The splits of tasks of at most `SHORTER` clicks, and those that they are part of."""
 SHORTER = 3
 RIGHT = 0.8
@@ -50,10 +52,16 @@ def tasks(split: str) -> tuple[ScreenTask, ...]:
     """
     if split not in NAMES:
         raise KeyError(f"there is no split {split!r} of screens: choose one of {', '.join(NAMES)}")
+    if split == MORE:
+        return _drawn("validation", 2 * SIZES["validation"])[SIZES["validation"] :]
     part = split.rpartition("-")[2]
+    return _drawn(part, SIZES[part])
+
+
+def _drawn(part: str, count: int) -> tuple[ScreenTask, ...]:
     rng = np.random.default_rng((_SEED, list(SIZES).index(part)))
     skins = UNSEEN_SKINS if part == "ood" else SEEN_SKINS
-    return draw_disjoint(part, SIZES[part], lambda _: sample_task(skins, rng), checksum)
+    return draw_disjoint(part, count, lambda _: sample_task(skins, rng), checksum)
 
 
 @cache

@@ -7,19 +7,15 @@ screens-traces-train        the tasks of `screens-train`, done by the expert
 screens-careless-train      by the careless annotator, wrong clicks and dead ends included
 screens-traces-steps-train  a sample for each step, which follows those before it; also `screens-careless-steps-train`
 screens-offline-train       each trace of the expert, of the source `traces`, and then its steps, of the source `steps`
-screens-profiled-train      the steps of the first 200 traces of the expert, at which `shapeworld:screens` was tried
-screens-pivots-train        those of them that are pivots: of its eight actions some count, but fewer than 60 %
 screens-curriculum-train    the expert's traces as stage 0, the tasks of `screens-train` as stage 1
 
-The last three are there for training alone.
+The last one is there for training alone.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,11 +33,6 @@ from mmrl_shapeworld.worlds.button_splits import Annotator, careless, expert
 _WORDS = {"expert": "traces", "careless": "careless"}
 """The word in the names of splits, by annotator."""
 CURRICULUM = "screens-curriculum-train"
-PROFILED, PIVOTS = "screens-profiled-train", "screens-pivots-train"
-BELOW = 0.6
-"""The share of actions that count below which a step is a pivot."""
-RATES = Path(__file__).parent / "step_rates.json"
-"""The shares of the model's eight actions that counted, for each step of each profiled trace."""
 NAMES = (
     *(
         f"screens-{word}{every}-{part}"
@@ -51,8 +42,6 @@ NAMES = (
     ),
     *(f"screens-offline-{part}" for part in button_splits.SIZES),
     CURRICULUM,
-    PROFILED,
-    PIVOTS,
 )
 _SEED = 82
 
@@ -103,11 +92,6 @@ def _samples(split: str) -> tuple[Sample, ...]:
             for number, stage in enumerate(stages)
             for sample in stage
         )
-    if split == PIVOTS:
-        rates = [rate for trace in _rates() for rate in trace]
-        return tuple(step for step, rate in zip(_samples(PROFILED), rates, strict=True) if 0 < rate < BELOW)
-    if split == PROFILED:
-        return tuple(step for trace in _samples("screens-traces-train")[: len(_rates())] for step in each_step(trace))
     _, word, *every, part = split.split("-")
     if word == "offline":
         return tuple(
@@ -120,12 +104,6 @@ def _samples(split: str) -> tuple[Sample, ...]:
     annotator = next(name for name, known in _WORDS.items() if known == word)
     found = button_splits.samples(f"screens-{part}")
     return tuple(record(sample, annotator, number) for number, sample in enumerate(found))
-
-
-@cache
-def _rates() -> list[list[float]]:
-    found: list[list[float]] = json.loads(RATES.read_text(encoding="utf-8"))
-    return found
 
 
 def samples(split: str) -> list[Sample]:
