@@ -134,7 +134,8 @@ def arm_config(study: Study, arm: str, seed: int, options: StudyOptions) -> tupl
     """Return an arm's configuration of training, and its settings of inference.
 
     Raises:
-        ConfigError: a key does not exist, or a value is wrong; the message names the study and the arm.
+        ConfigError: a key does not exist, a value is wrong, or the arm is not evaluated on what decides; the message
+            names the study and the arm.
     """
     patch = {**study.config.common, **study.arms[arm]}
     inference: dict[str, Any] = {}
@@ -151,10 +152,25 @@ def arm_config(study: Study, arm: str, seed: int, options: StudyOptions) -> tupl
         overrides.append(f"policy.device={json.dumps(options.device)}")
     try:
         config = load_config(recipe, overrides + budget_overrides(study))
-        return _trained_for(config, planned_iterations(study, config)), inference
+        config = _trained_for(config, planned_iterations(study, config))
     except ConfigError as err:
         text = str(err).replace("command line", f"{study.path}, arm {arm}")
         raise ConfigError(text) from None
+    _check_evaluations(study, arm, config)
+    return config, inference
+
+
+def _check_evaluations(study: Study, arm: str, config: TrainConfig) -> None:
+    """Raise `ConfigError` unless the arm is evaluated on everything that decides or is reported."""
+    evaluated = {
+        "validation": ("data.validation", config.data.validation is not None),
+        "heldout": ("data.heldout", config.data.heldout is not None),
+        "greedy": ("evaluation.greedy", config.evaluation.greedy),
+    }
+    for on in {decide.on for decide in (*study.decides, *study.config.also)} & evaluated.keys():
+        key, is_set = evaluated[on]
+        if not is_set:
+            raise ConfigError(f"{study.path}, arm {arm}: the study measures on {on}: set {key} in its `common`")
 
 
 def run_jobs(jobs: Sequence[ArmJob], parallel: int, display: StudyDisplay) -> None:

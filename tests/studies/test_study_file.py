@@ -74,6 +74,16 @@ def test_a_study_of_the_suites_own_has_a_title_and_no_key(tmp_path):
     assert study.config.paper.title == "X"
 
 
+@pytest.mark.parametrize(
+    ("on", "common", "key"),
+    [("greedy", "{}", "evaluation.greedy"), ("heldout", "{data.heldout: null}", "data.heldout")],
+)
+def test_an_arm_that_is_not_evaluated_on_what_is_measured_is_refused(on, common, key, tmp_path):
+    text = GOOD + f"common: {common}\nalso: [{{metric: total, on: {on}}}]\n"
+    with pytest.raises(ConfigError, match=rf"x\.yaml, arm a: the study measures on {on}: set {key} in its `common`"):
+        arm_config(load_study(write(tmp_path, text)), "a", 0, StudyOptions())
+
+
 @pytest.mark.parametrize("name", [study.name for study in list_studies() if study.config.recipe is not None])
 def test_every_arm_of_a_shipped_study_can_be_trained(name):
     study = load_study(name)
