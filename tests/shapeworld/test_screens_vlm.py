@@ -15,7 +15,7 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.policy import TargetText
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld import vlm_model
-from mmrl_shapeworld.shipped_models import VLM_SCREENS
+from mmrl_shapeworld.shipped_models import VLM_SCREENS, VLM_SCREENS_LONGER
 from mmrl_shapeworld.splits import samples
 from mmrl_shapeworld.worlds.button_environment import ButtonScreens
 from mmrl_shapeworld.worlds.button_splits import expert, tasks, trace
@@ -23,19 +23,24 @@ from tools.shapeworld_pretrain import vlm_screens
 from tools.shapeworld_pretrain.picture_episodes import PictureRows
 from tools.shapeworld_pretrain.vlm_hints import Hints
 
+FOLDERS = {"shapeworld:screens": VLM_SCREENS, "shapeworld:screens-longer": VLM_SCREENS_LONGER}
 
-def test_the_folder_is_found_by_its_name_and_holds_no_code():
-    assert provided_model("shapeworld:screens", "vlm") == str(VLM_SCREENS)
-    files = [path for path in VLM_SCREENS.rglob("*") if path.is_file()]
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_folder_is_found_by_its_name_and_holds_no_code(name):
+    folder = FOLDERS[name]
+    assert provided_model(name, "vlm") == str(folder)
+    files = [path for path in folder.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".safetensors", ".json", ".jinja"}
     assert sum(path.stat().st_size for path in files) < 6e6
-    assert all(tensor.isfinite().all() for tensor in load_file(VLM_SCREENS / "model.safetensors").values())
+    assert all(tensor.isfinite().all() for tensor in load_file(folder / "model.safetensors").values())
 
 
 @pytest.mark.slow
-def test_its_success_leaves_room_in_both_directions():
+@pytest.mark.parametrize("name", FOLDERS)
+def test_its_success_leaves_room_in_both_directions(name):
     for greedy in (False, True):
-        found = vlm_screens.measure(VLM_SCREENS, "screens-short-development", greedy, 64)
+        found = vlm_screens.measure(FOLDERS[name], "screens-short-development", greedy, 64)
         assert 0.08 < found["all"] < 0.8, f"{'greedy' if greedy else 'sampled'}: {found}"
 
 
