@@ -56,7 +56,7 @@ ONE_THING = "one-thing"
 """The split of all captions of training that name a single thing, each once."""
 
 _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
-    ((*button_splits.NAMES, *button_splits.OF_LENGTHS), button_splits.samples),
+    ((*button_splits.NAMES, *button_splits.SHORT), button_splits.samples),
     (button_traces.NAMES, button_traces.samples),
     (zoom_splits.NAMES, zoom_splits.samples),
     (badge_pages.NAMES, badge_pages.samples),

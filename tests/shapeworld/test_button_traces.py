@@ -17,15 +17,11 @@ def test_each_step_of_a_trace_is_a_sample():
     assert len({step.id for step in steps}) == len(steps)
 
 
-@pytest.mark.parametrize(("kind", "lengths"), [("", {2, 3, 4, 5}), ("long-", {4, 5})])
-def test_the_curriculum_is_the_traces_and_then_the_tasks(kind, lengths):
-    found = splits.samples(f"screens-{kind}curriculum-train")
-    half = len(found) // 2
-    assert half == len(splits.samples(f"screens-{kind}train"))
-    assert [sample.metadata["stage"] for sample in found] == [0] * half + [1] * half
-    assert ["steps" in sample.metadata for sample in found] == [True] * half + [False] * half
-    assert len({sample.id for sample in found}) == 2 * half
-    assert {sample.source for sample in found} == {f"screens-{length}" for length in lengths}
+def test_the_curriculum_is_the_traces_and_then_the_tasks():
+    found = splits.samples("screens-curriculum-train")
+    assert [sample.metadata["stage"] for sample in found] == [0] * 1200 + [1] * 1200
+    assert ["steps" in sample.metadata for sample in found] == [True] * 1200 + [False] * 1200
+    assert len({sample.id for sample in found}) == 2400
 
 
 def test_annotators_are_known_by_name():

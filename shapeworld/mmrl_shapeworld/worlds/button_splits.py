@@ -2,10 +2,9 @@
 
 `shapeworld:screens-train`, `-development`, `-validation`, and `-ood`, whose skins training never shows. Sources are
 `screens-2` to `screens-5` by the number of clicks, so that every metric is also reported by length; the splits
-`screens-short-train` and so on have those of two and three clicks alone, `screens-long-train` and so on those of four
-and five. `screens-validation-more` has the 512 tasks that would have come next, for studies that have decided on
-`screens-validation` before. As screens follow from the actions, the actions alone are a demonstration:
-`{"turns": ["12, 34", "40, 20"]}`.
+`screens-short-train` and so on have those of two and three clicks alone. `screens-validation-more` has the 512 tasks
+that would have come next, for studies that have decided on `screens-validation` before. As screens follow from the
+actions, the actions alone are a demonstration: `{"turns": ["12, 34", "40, 20"]}`.
 """
 
 from __future__ import annotations
@@ -27,12 +26,9 @@ SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
 """Tasks of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
 MORE = "screens-validation-more"
 NAMES = (*(f"screens-{part}" for part in SIZES), MORE)
-OF_LENGTHS = {
-    name.replace("screens", f"screens-{kind}"): (name, lengths)
-    for kind, lengths in (("short", (2, 3)), ("long", (4, 5)))
-    for name in NAMES
-}
-"""The splits of tasks of some numbers of clicks: those that they are part of, and the numbers."""
+SHORT = {name.replace("screens", "screens-short"): name for name in NAMES}
+"""The splits of tasks of at most `SHORTER` clicks, and those that they are part of."""
+SHORTER = 3
 RIGHT = 0.8
 """The probability that the annotator aims at a right button."""
 AIM, SPREAD = 4.0, 3.5
@@ -91,9 +87,8 @@ def samples(split: str) -> list[Sample]:
     Raises:
         KeyError: there is no such split.
     """
-    if split in OF_LENGTHS:
-        whole, lengths = OF_LENGTHS[split]
-        return [sample for sample in _samples(whole) if len((sample.answer or {})["targets"]) in lengths]
+    if split in SHORT:
+        return [sample for sample in _samples(SHORT[split]) if len((sample.answer or {})["targets"]) <= SHORTER]
     return list(_samples(split))
 
 

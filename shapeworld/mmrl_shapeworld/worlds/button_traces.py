@@ -8,9 +8,8 @@ screens-careless-train      by the careless annotator, wrong clicks and dead end
 screens-traces-steps-train  a sample for each step, which follows those before it; also `screens-careless-steps-train`
 screens-offline-train       each trace of the expert, of the source `traces`, and then its steps, of the source `steps`
 screens-curriculum-train    the expert's traces as stage 0, the tasks of `screens-train` as stage 1
-screens-long-curriculum-train  the same of the tasks of four and five clicks alone
 
-The last two are there for training alone.
+The last one is there for training alone.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ from mmrl_shapeworld.worlds.button_splits import Annotator, careless, expert
 
 _WORDS = {"expert": "traces", "careless": "careless"}
 """The word in the names of splits, by annotator."""
-CURRICULA = {"screens-curriculum-train": "screens-train", "screens-long-curriculum-train": "screens-long-train"}
-"""Those of two stages, and the tasks of both."""
+CURRICULUM = "screens-curriculum-train"
 NAMES = (
     *(
         f"screens-{word}{every}-{part}"
@@ -43,7 +41,7 @@ NAMES = (
         for part in button_splits.SIZES
     ),
     *(f"screens-offline-{part}" for part in button_splits.SIZES),
-    *CURRICULA,
+    CURRICULUM,
 )
 _SEED = 82
 
@@ -87,10 +85,8 @@ def record_steps(task: ScreenTask, annotator: Annotator) -> list[dict[str, Any]]
 
 @cache
 def _samples(split: str) -> tuple[Sample, ...]:
-    if split in CURRICULA:
-        tasks = tuple(button_splits.samples(CURRICULA[split]))
-        wanted = {f"{task.id}-expert" for task in tasks}
-        stages = (tuple(trace for trace in _samples("screens-traces-train") if trace.id in wanted), tasks)
+    if split == CURRICULUM:
+        stages = (_samples("screens-traces-train"), tuple(button_splits.samples("screens-train")))
         return tuple(
             replace(sample, metadata={**sample.metadata, STAGE: number})
             for number, stage in enumerate(stages)
