@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from mmrl.studies.study import DecideConfig, Study
 from mmrl.studies.study_budget import budget_overrides, check_tokens, planned_iterations
 from mmrl.studies.study_display import StudyDisplay
 from mmrl.studies.study_result import ArmRecord, MeasuredArms, StudyResult, judged_result, label
+from mmrl.training.run.stop_signals import exit_at_sigterm
 
 INFERENCE_PREFIX = "inference"
 PILOT = 6
@@ -178,13 +180,13 @@ def run_jobs(jobs: Sequence[ArmJob], parallel: int, display: StudyDisplay) -> No
 
     Raises:
         RunError: a process failed; the others are ended first, and can be resumed.
+        SystemExit: SIGTERM came; all processes are ended first, and can be resumed.
     """
     waiting = [job for job in jobs if not job.done]
     for job in jobs:
         if job.done:
             display.found(job.name)
-    running: dict[ArmJob, subprocess.Popen[bytes]] = {}
-    try:
+    with _ended_on_leaving() as running:
         while waiting or running:
             busy = {job.folder.path for job in running}
             free = [job for job in waiting if job.folder.path not in busy]
@@ -204,6 +206,15 @@ def run_jobs(jobs: Sequence[ArmJob], parallel: int, display: StudyDisplay) -> No
                 if code or not job.done:
                     raise RunError(_failure(job, code))
                 display.finish(job.name, job.folder.cpu_seconds)
+
+
+@contextmanager
+def _ended_on_leaving() -> Iterator[dict[ArmJob, subprocess.Popen[bytes]]]:
+    """Yield an empty mapping; the processes that are in it at the end, or at SIGTERM, are ended and waited for."""
+    running: dict[ArmJob, subprocess.Popen[bytes]] = {}
+    try:
+        with exit_at_sigterm():
+            yield running
     finally:
         for process in running.values():
             process.terminate()

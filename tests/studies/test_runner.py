@@ -128,6 +128,24 @@ def test_inference_arms_may_be_guided_by_a_reward(finished):
         run_study(wrong, StudyOptions(root=folder / "runs"), SilentDisplay())
 
 
+def test_sigterm_to_a_study_ends_its_arms(tmp_path, monkeypatch):
+    started = []
+
+    class Terminated(SilentDisplay):
+        def update(self, name, run):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def start(job, begin=runner._start):
+        started.append(begin(job))
+        return started[-1]
+
+    monkeypatch.setattr(runner, "_start", start)
+    with pytest.raises(SystemExit):
+        run_study(load_study(write(tmp_path, "ended")), StudyOptions(root=tmp_path / "runs", jobs=1), Terminated())
+    assert len(started) == 1 and started[0].poll() is not None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 @pytest.mark.slow
 def test_a_killed_study_resumes_to_the_same_result(finished, tmp_path, monkeypatch):
     """Here every process is started as by a user."""
