@@ -25,6 +25,7 @@ from mmrl_shapeworld.reasoning import (
     directed_calculations,
     listed_calls,
     trade_pairs,
+    worksheets,
 )
 from mmrl_shapeworld.shop import shop_splits
 from mmrl_shapeworld.vqa import consultations, question_splits
@@ -80,6 +81,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (trade_pairs.NAMES, trade_pairs.samples),
     (directed_calculations.NAMES, directed_calculations.samples),
     (listed_calls.NAMES, listed_calls.samples),
+    (worksheets.NAMES, worksheets.samples),
     (call_traces.NAMES, call_traces.samples),
     (criticised_chains.NAMES, criticised_chains.samples),
     (consultations.NAMES, consultations.samples),

@@ -83,6 +83,9 @@ def test_prompts_of_hard_subtractions_and_later_ones_are_those_of_their_purpose_
         hard = [sum(operator == "-" and digit in (8, 9) for operator, digit in some) for some in pairs]
         assert min(hard) == min(4, FAMILIES[family].operands[-3] - 1)
     assert splits.samples(f"{family}-subtractions")[0].demonstration
+    few = calculations(f"{family}-few-subtractions")
+    assert few == calculations(f"{family}-subtractions")[:32]
+    assert calculations(f"{family}-rarely-subtractions") == (*calculations(f"{family}-short"), *few)
     later, whole = calculations(f"{family}-later-validation"), calculations(f"{family}-validation")
     assert len(set(later)) == 48 and not set(later) & set(whole[:LATER])
     assert {part_of(each) for each in later} == {"validation"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl_shapeworld.reasoning.refined_answers import measured, reasoner, refined_answers, trained
+from mmrl_shapeworld.reasoning.refined_answers import WORLDS, measured, reasoner, refined_answers, trained
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,8 @@ def test_measures_follow_from_the_steps(untrained):
 
 
 def test_a_step_is_measured_alike_for_any_number_of_steps(untrained):
-    assert measured(reasoner(None), "sums-development", 12, 1, 1)["right-1"] == untrained["right-1"]
+    world = WORLDS["sums"]
+    assert measured(reasoner(world, None), world, "sums-development", 12, 1, 1)["right-1"] == untrained["right-1"]
 
 
 def test_a_policy_that_was_trained_answers_otherwise(untrained, tmp_path, monkeypatch):

@@ -4,7 +4,8 @@
 five prompts have 14 to 20 operands, and the models before training almost never answer them. `sums-hard`,
 `sums-hard-development` and `sums-hard-validation` have the largest three numbers of operands of `sums-train` alone.
 Those of `sums-subtractions`, `sums-subtractions-development` and `sums-subtractions-validation` have as many, and at
-least four steps subtract 8 or 9. `sums-later-validation` has prompts with the smallest and the largest two numbers of
+least four steps subtract 8 or 9. `sums-few-subtractions` is the beginning of them, and `sums-rarely-subtractions` has
+these after all of `sums-short`. `sums-later-validation` has prompts with the smallest and the largest two numbers of
 operands, equally many of each, and none of the first 384 of `sums-validation`: for studies that were decided on these.
 `sums-short` has the smallest two, for runs that are tested on more steps than they were trained on. In `sums-halves`,
 `sums-halves-development` and `sums-halves-validation`, two operands are as likely as the largest two numbers of them
@@ -58,11 +59,13 @@ LATER_SHORT = 16
 """As many prompts of two operands are left of `sums`, and `-later-validation` has this number for each length."""
 FEW = 256
 """The size of the splits `sums-few` and `remainders-few`, and of `-mostly-hard`."""
+RARE = 32
+"""The size of `-hardest` and `-few-subtractions`, the hard prompts of `-rarely-hard` and `-rarely-subtractions`."""
 HARD_SEED, HARD_RUN = 75, 5
 """In `-mostly-hard`, the first of each five prompts is one of training; the others are drawn with this seed."""
 MORE = {
     "hard": ("train", 76, FEW),
-    "hardest": ("train", 84, 32),
+    "hardest": ("train", 84, RARE),
     "hard-development": ("development", 77, 512),
     "hard-validation": ("validation", 78, 512),
     "subtractions": ("train", 85, FEW),
@@ -89,6 +92,7 @@ HABITS_SEED = 83
 """In `-habitual`, the prompts of training have the traces of a writer with a habit as demonstrations."""
 TRAINING = (
     *("train", "few", "mostly-hard", "hard", "hardest", "rarely-hard", "subtractions", "short", "halves", "questions"),
+    *("few-subtractions", "rarely-subtractions"),
     *("reflections", "announced", "habitual", "checked", "trusted"),
 )
 _ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation", SECOND_HALF, *FURTHER))
@@ -120,6 +124,10 @@ def calculations(split: str) -> tuple[Calculation, ...]:
         return calculations(f"{name}-train")[:FEW]
     if part == "rarely-hard":
         return (*calculations(f"{name}-short"), *calculations(f"{name}-hardest"))
+    if part == "few-subtractions":
+        return calculations(f"{name}-subtractions")[:RARE]
+    if part == "rarely-subtractions":
+        return (*calculations(f"{name}-short"), *calculations(f"{name}-few-subtractions"))
     if part == "mostly-hard":
         return _mostly_hard(name)
     family = FAMILIES[name]

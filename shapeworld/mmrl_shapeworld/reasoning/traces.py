@@ -124,7 +124,7 @@ def _attempt(
     value, steps = calculation.first, []
     for operator, digit in zip(calculation.operators, calculation.digits, strict=True):
         right = step(value, operator, digit, calculation.modulus)
-        result = _careless_value(right, operator, digit, calculation.modulus, writer, rng)
+        result = careless_value(right, operator, digit, calculation.modulus, writer, rng)
         if verbose:
             steps.append(f"{value}{operator}{digit}={result};")
             if result != right and rng.random() < writer.corrected:
@@ -136,7 +136,7 @@ def _attempt(
     return ("" if verbose else " ").join(steps), value
 
 
-def _careless_value(
+def careless_value(
     right: int, operator: str, digit: int, modulus: int, writer: Writer, rng: np.random.Generator
 ) -> int:
     if operator == "-" and digit in HARD_DIGITS and rng.random() < writer.subtraction_error:
