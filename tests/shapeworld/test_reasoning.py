@@ -86,6 +86,9 @@ def test_prompts_of_hard_subtractions_and_later_ones_are_those_of_their_purpose_
     few = calculations(f"{family}-few-subtractions")
     assert few == calculations(f"{family}-subtractions")[:32]
     assert calculations(f"{family}-rarely-subtractions") == (*calculations(f"{family}-short"), *few)
+    partly = calculations(f"{family}-partly-subtractions")
+    assert partly[3::4] == calculations(f"{family}-subtractions") and len(partly) == 1024
+    assert [each for place, each in enumerate(partly) if place % 4 < 3] == [*calculations(f"{family}-train")[:768]]
     later, whole = calculations(f"{family}-later-validation"), calculations(f"{family}-validation")
     assert len(set(later)) == 48 and not set(later) & set(whole[:LATER])
     assert {part_of(each) for each in later} == {"validation"}

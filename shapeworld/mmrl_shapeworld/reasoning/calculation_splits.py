@@ -5,7 +5,8 @@ five prompts have 14 to 20 operands, and the models before training almost never
 `sums-hard-development` and `sums-hard-validation` have the largest three numbers of operands of `sums-train` alone.
 Those of `sums-subtractions`, `sums-subtractions-development` and `sums-subtractions-validation` have as many, and at
 least four steps subtract 8 or 9. `sums-few-subtractions` is the beginning of them, and `sums-rarely-subtractions` has
-these after all of `sums-short`. `sums-later-validation` has prompts with the smallest and the largest two numbers of
+these after all of `sums-short`; every fourth prompt of `sums-partly-subtractions` is one of `sums-subtractions`, and
+the others are of `sums-train`. `sums-later-validation` has prompts with the smallest and the largest two numbers of
 operands, equally many of each, and none of the first 384 of `sums-validation`: for studies that were decided on these.
 `sums-short` has the smallest two, for runs that are tested on more steps than they were trained on. In `sums-halves`,
 `sums-halves-development` and `sums-halves-validation`, two operands are as likely as the largest two numbers of them
@@ -92,7 +93,7 @@ HABITS_SEED = 83
 """In `-habitual`, the prompts of training have the traces of a writer with a habit as demonstrations."""
 TRAINING = (
     *("train", "few", "mostly-hard", "hard", "hardest", "rarely-hard", "subtractions", "short", "halves", "questions"),
-    *("few-subtractions", "rarely-subtractions"),
+    *("few-subtractions", "rarely-subtractions", "partly-subtractions"),
     *("reflections", "announced", "habitual", "checked", "trusted"),
 )
 _ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation", SECOND_HALF, *FURTHER))
@@ -128,6 +129,13 @@ def calculations(split: str) -> tuple[Calculation, ...]:
         return calculations(f"{name}-subtractions")[:RARE]
     if part == "rarely-subtractions":
         return (*calculations(f"{name}-short"), *calculations(f"{name}-few-subtractions"))
+    if part == "partly-subtractions":
+        ordinary = iter(calculations(f"{name}-train"))
+        return tuple(
+            calculation
+            for subtractions in calculations(f"{name}-subtractions")
+            for calculation in (next(ordinary), next(ordinary), next(ordinary), subtractions)
+        )
     if part == "mostly-hard":
         return _mostly_hard(name)
     family = FAMILIES[name]
