@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+
 from mmrl.build.training_setup import check
 from mmrl.config import load_config
-from mmrl.data.media.decode import load_image
+from mmrl.data.media.decode import load_image, load_mask
 from mmrl.workflows.train import train
 from mmrl_shapeworld import two_tasks
 from mmrl_shapeworld.captions import Caption
 from mmrl_shapeworld.checker import judge, read
 from mmrl_shapeworld.editing import Edit, judge_edit
+from mmrl_shapeworld.inpainting import Hole
 from mmrl_shapeworld.scenes import draw
 
 
@@ -40,6 +43,28 @@ def test_splits_of_one_task_are_halves_and_results_share_no_edit_with_training()
         found = two_tasks.samples(f"draw-or-edit-{name}")
         assert all(sample.demonstration is None for sample in found)
         assert not seen & {(sample.prompt, sample.conditions["image"]) for sample in found if sample.source == "edit"}
+
+
+def test_a_canvas_is_masked_up_to_its_margin_and_a_hole_is_one_of_its_picture():
+    both = two_tasks.samples("canvas-or-hole")
+    assert [sample.source for sample in both[:4]] == ["draw", "edit", "draw", "edit"]
+    for sample in both[:40]:
+        began = load_image(sample.conditions["image"], sample.id)
+        masked = np.asarray(load_mask(sample.conditions["mask_image"], sample.id)) > 0
+        if sample.source == "draw":
+            assert masked.sum() == 24 * 24 and masked[4:28, 4:28].all() and not read(began).things
+            assert 1 <= Caption.from_dict(sample.answer).total <= 2
+        else:
+            hole = Hole.from_dict(sample.answer)
+            assert np.array_equal(masked, hole.mask()) and began.tobytes() == draw(hole.source).tobytes()
+        assert [each.name for each in sample.rewards] == [
+            "shapeworld" if sample.source == "draw" else "shapeworld_inpaint"
+        ]
+    assert [len(two_tasks.samples(name)) for name in ("canvas-first", "hole-first")] == [512, 512]
+    seen = {sample.conditions["image"] for sample in two_tasks.samples("hole-first")}
+    for name in ("development", "validation"):
+        found = [each for each in two_tasks.samples(f"canvas-or-hole-{name}") if each.source == "edit"]
+        assert not seen & {sample.conditions["image"] for sample in found}
 
 
 def test_a_pipeline_imitates_both_tasks_in_one_call_and_then_explores_each(tmp_path):
