@@ -61,7 +61,7 @@ def test_missing_package_models_raise_with_their_key(my_world):
         resolve_model_path(PolicyConfig(model="my_world:small"))
     with pytest.raises(
         ConfigError,
-        match=r"no vlm shapeworld:unet ships: .* shapeworld, .*shapeworld:screens, shapeworld:zoom, shapeworld:pages",
+        match=r"no vlm shapeworld:unet ships: .* shapeworld, .*shapeworld:screens, .*shapeworld:zoom, shapeworld:pages",
     ):
         resolve_model_path(VLMConfig(model="shapeworld:unet"))
 
