@@ -1,4 +1,4 @@
-"""The interfaces of models that are trained beside a policy: critics, decoders of codes, and discriminators.
+"""The interfaces of models that a run trains: what all have, and critics, decoders of codes and discriminators.
 
 `mmrl.training` knows them through this file, as it knows policies through `mmrl.policy`.
 """
@@ -14,16 +14,10 @@ from torch import Tensor, nn
 from mmrl.policy import Rollout
 
 
-class Critic(Protocol):
-    """A model that estimates the reward which is still to come before each decision of a policy."""
+class TrainedModel(Protocol):
+    """A model that a run trains: a policy, or one beside it."""
 
     version: int  # the number of optimizer updates so far
-
-    def values(self, rollout: Rollout) -> Tensor:
-        """Return [B, T] float32: the estimate before each decision, with a graph if gradients are enabled.
-
-        It is 0 outside of the rollout's mask.
-        """
 
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
         """Return the trainable parameters by stable name, in stable order."""
@@ -33,6 +27,16 @@ class Critic(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write the trained parameters."""
+
+
+class Critic(TrainedModel, Protocol):
+    """A model that estimates the reward which is still to come before each decision of a policy."""
+
+    def values(self, rollout: Rollout) -> Tensor:
+        """Return [B, T] float32: the estimate before each decision, with a graph if gradients are enabled.
+
+        It is 0 outside of the rollout's mask.
+        """
 
 
 @runtime_checkable
@@ -46,10 +50,8 @@ class CodeDecodingPolicy(Protocol):
         """Restore what `decoder_state` returned."""
 
 
-class CodeDecoder(Protocol):
+class CodeDecoder(TrainedModel, Protocol):
     """The decoder of a policy that draws codes: its pictures are the policy's, and it learns beside it."""
-
-    version: int  # the number of optimizer updates so far
 
     def decode(self, codes: Tensor) -> Tensor:
         """Return pixels [B, 3, H, W] around [-1, 1] of codes [B, T], with a graph if gradients are enabled."""
@@ -63,29 +65,9 @@ class CodeDecoder(Protocol):
     def last_layer(self) -> nn.Parameter:
         """Return the weights of the last layer, by which gradients of losses are compared."""
 
-    def parameters_to_train(self) -> dict[str, nn.Parameter]:
-        """Return the trainable parameters by stable name, in stable order."""
 
-    def lr_scale(self, name: str) -> float:
-        """Return the factor on the learning rate for this parameter."""
-
-    def save(self, folder: Path) -> None:
-        """Write the trained parameters."""
-
-
-class PictureJudge(Protocol):
+class PictureJudge(TrainedModel, Protocol):
     """A discriminator, which learns to tell true pictures from those of a decoder."""
-
-    version: int  # the number of optimizer updates so far
 
     def logits(self, pixels: Tensor) -> Tensor:
         """Return [B, 1, h, w], large where pixels [B, 3, H, W] in [-1, 1] look true."""
-
-    def parameters_to_train(self) -> dict[str, nn.Parameter]:
-        """Return the trainable parameters by stable name, in stable order."""
-
-    def lr_scale(self, name: str) -> float:
-        """Return the factor on the learning rate for this parameter."""
-
-    def save(self, folder: Path) -> None:
-        """Write the trained parameters."""

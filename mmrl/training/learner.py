@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,24 +17,10 @@ from mmrl.config.training import OptimizerConfig
 from mmrl.distributed.layout import layout_of
 from mmrl.distributed.tensor_parts import on_main_whole
 from mmrl.errors import RunError
+from mmrl.trained_models import TrainedModel
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.loss_scale import LossScale
 from mmrl.training.run.checkpoints import load_optimizer_tensors, load_parameters, optimizer_tensors
-
-
-class TrainedModel(Protocol):
-    """A model that a run trains: a policy, or a critic."""
-
-    version: int  # the number of optimizer updates so far
-
-    def parameters_to_train(self) -> dict[str, nn.Parameter]:
-        """Return the trainable parameters by stable name, in stable order."""
-
-    def lr_scale(self, name: str) -> float:
-        """Return the factor on the learning rate for this parameter."""
-
-    def save(self, folder: Path) -> None:
-        """Write the trained parameters."""
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,8 @@ from mmrl.policy import (
 from mmrl.rewards.core.picture_drawing import PictureModel
 from mmrl.rewards.core.text_scoring import TextModel, TextQuery
 from mmrl.seeds import fold_in
-from mmrl.trained_models import Critic
+from mmrl.trained_models import Critic, TrainedModel
 from mmrl.training.ema import ParameterCopy
-from mmrl.training.learner import TrainedModel
 from mmrl.training.objectives.replay_passes import replayed_log_probs
 
 ROWS = 128
