@@ -19,13 +19,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from mmrl.config.training import TimeoutsConfig
@@ -35,6 +33,7 @@ from mmrl.distributed.joining import claim, torchrun_holds_store, wait_for_membe
 from mmrl.distributed.member import Member
 from mmrl.distributed.position import is_lost_connection, phase_of, position
 from mmrl.errors import RunStopped
+from mmrl.sigterm import EXIT_CODE, handling_sigterm
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store, TCPStore
@@ -124,21 +123,14 @@ class Watchdog:
 
         torchrun sends SIGTERM to all processes as soon as one has ended: before any of them may have seen that.
         """
-        on_main = threading.current_thread() is threading.main_thread()
-        if not on_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-            yield
-            return
 
-        def handle(number: int, frame: FrameType | None) -> None:
+        def handle() -> None:
             if not self._ends and self._left_round is None:
                 time.sleep(1.0 + 2 * self._interval)
-                raise SystemExit(128 + number)
+                raise SystemExit(EXIT_CODE)
 
-        signal.signal(signal.SIGTERM, handle)
-        try:
+        with handling_sigterm(handle):
             yield
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def end(self, error: BaseException) -> int | None:
         """Tell the others that an error ends this process, and print the message if this is the first one.
@@ -165,7 +157,7 @@ class Watchdog:
             return FAILED
         self._known.beats[self._rank] = self._beats.own()
         reason = f"{type(error).__name__}: {error}"
-        if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
+        if isinstance(error, SystemExit) and error.code == EXIT_CODE:
             reason = "SIGTERM came"
         self._print(self._known.sentence(self._rank, "stopped", reason, phase_of(error) or None))
         error._mmrl_printed = True  # type: ignore[attr-defined]

@@ -23,6 +23,7 @@ from mmrl.config.train import TrainConfig
 from mmrl.config.training import EvaluationConfig
 from mmrl.errors import ConfigError, RunError
 from mmrl.evaluation.run_reader import read_run
+from mmrl.sigterm import handling_sigterm
 from mmrl.studies.arm_cache import INFERENCE_DONE, ArmFolder, find_arm, library_versions
 from mmrl.studies.claims import BASE
 from mmrl.studies.experiment import run_experiment
@@ -33,7 +34,6 @@ from mmrl.studies.study import DecideConfig, Study
 from mmrl.studies.study_budget import budget_overrides, check_tokens, planned_iterations
 from mmrl.studies.study_display import StudyDisplay
 from mmrl.studies.study_result import ArmRecord, MeasuredArms, StudyResult, judged_result, label
-from mmrl.training.run.stop_signals import exit_at_sigterm
 
 INFERENCE_PREFIX = "inference"
 PILOT = 6
@@ -213,7 +213,7 @@ def _ended_on_leaving() -> Iterator[dict[ArmJob, subprocess.Popen[bytes]]]:
     """Yield an empty mapping; the processes that are in it at the end, or at SIGTERM, are ended and waited for."""
     running: dict[ArmJob, subprocess.Popen[bytes]] = {}
     try:
-        with exit_at_sigterm():
+        with handling_sigterm():
             yield running
     finally:
         for process in running.values():

@@ -7,7 +7,6 @@ prompt, which differ in the thing, in the direction, or in both; `motions-one-tr
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -16,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS
 from mmrl_shapeworld.checker import read
 from mmrl_shapeworld.motion import DIRECTIONS, Motion, draw_clip, sample_clip, sample_motion
-from mmrl_shapeworld.scenes import BACKGROUND
+from mmrl_shapeworld.scenes import BACKGROUND, picture_uri
 from mmrl_shapeworld.task_rewards import moving_frames
 
 AXES = ("match", "motion")
@@ -146,8 +144,8 @@ def _pairs(part: str) -> list[Sample]:
             Sample(
                 id=f"motion-pairs-{part}-{len(found):04d}",
                 prompt=str(motion),
-                chosen=_uris(clips[better]),
-                rejected=_uris(clips[1 - better]),
+                chosen=[picture_uri(frame) for frame in clips[better]],
+                rejected=[picture_uri(frame) for frame in clips[1 - better]],
                 metadata={"axes": {axis: words[int(side)] for axis, side in zip(AXES, sides, strict=True)}},
             )
         )
@@ -163,12 +161,3 @@ def _near(motion: Motion, rng: np.random.Generator) -> Motion:
     if rng.random() < 0.5:
         move = replace(move, direction=str(rng.choice(list(DIRECTIONS))))
     return Motion((move,))
-
-
-def _uris(frames: Sequence[Image.Image]) -> list[str]:
-    found = []
-    for frame in frames:
-        buffer = io.BytesIO()
-        frame.save(buffer, "PNG")
-        found.append(data_uri(buffer.getvalue(), "image/png"))
-    return found

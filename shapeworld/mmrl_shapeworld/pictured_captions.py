@@ -6,7 +6,6 @@ a sample has a picture of its caption as its `demonstration`.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import Reward, Scored
@@ -22,7 +20,7 @@ from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.images.similarity import ReferenceReward
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, sample_caption, sample_scene
-from mmrl_shapeworld.scenes import draw
+from mmrl_shapeworld.scenes import draw, picture_uri
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,9 +51,7 @@ def samples(split: str) -> list[Sample]:
     found = []
     for number in range(size):
         caption = sample_caption(rng, _SEEN)
-        buffer = io.BytesIO()
-        draw(sample_scene(caption, rng), PIXELS).save(buffer, "PNG")
-        picture = data_uri(buffer.getvalue(), "image/png")
+        picture = picture_uri(draw(sample_scene(caption, rng), PIXELS))
         sample = caption_sample(caption, f"{split}-{number:04d}")
         found.append(replace(sample, demonstration={"image": picture}))
     return found

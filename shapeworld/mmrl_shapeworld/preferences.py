@@ -12,7 +12,6 @@ two axes in `metadata.axes`: `size`, and `height`, how far up the things are.
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from functools import cache
 
@@ -21,12 +20,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mmrl.data.media.decode import load_image
-from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption, sample_scene
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.negatives import edited
-from mmrl_shapeworld.scenes import BACKGROUND, Scene, Thing, draw
+from mmrl_shapeworld.scenes import BACKGROUND, Scene, Thing, draw, picture_uri
 
 SIZES = {"train": 2048, "development": 512, "validation": 512, "ood": 512}
 """Pairs of each set."""
@@ -96,8 +94,8 @@ def _judged(part: str) -> list[Sample]:
             Sample(
                 id=f"preferences-{part}-{len(found):04d}",
                 prompt=str(caption),
-                chosen=_uri(pictures[better]),
-                rejected=_uri(pictures[1 - better]),
+                chosen=picture_uri(pictures[better]),
+                rejected=picture_uri(pictures[1 - better]),
                 source=caption.form,
                 metadata={"margin": round(abs(scores[0] - scores[1]), 4)},
             )
@@ -126,7 +124,7 @@ def _rated(part: str) -> list[Sample]:
         for _ in range(PAIRS_OF_A_RATER):
             kind = kinds[int(rng.integers(len(kinds)))]
             small, large = (
-                _uri(
+                picture_uri(
                     draw(
                         Scene((Thing(*kind, float(rng.uniform(0.4, 0.6)), float(rng.uniform(0.4, 0.6)), float(side)),))
                     )
@@ -163,8 +161,8 @@ def _with_factors(part: str) -> list[Sample]:
             Sample(
                 id=f"factors-{part}-{len(found):04d}",
                 prompt=str(caption),
-                chosen=_uri(pictures[0]),
-                rejected=_uri(pictures[1]),
+                chosen=picture_uri(pictures[0]),
+                rejected=picture_uri(pictures[1]),
                 source=caption.form,
                 metadata={"factors": factors},
             )
@@ -202,9 +200,3 @@ def _with_axes(sample: Sample) -> Sample:
 def _centred(scene: Scene) -> float:
     distances = [float(np.hypot(thing.x - 0.5, thing.y - 0.5)) for thing in scene.things]
     return -sum(distances) / max(1, len(distances))
-
-
-def _uri(picture: object) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")  # type: ignore[attr-defined]
-    return data_uri(buffer.getvalue(), "image/png")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from mmrl.data.media.uris import data_uri
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (220, 45, 45),
@@ -85,6 +88,13 @@ def draw(scene: Scene, pixels: int = 32) -> Image.Image:
     for thing in scene.things:
         canvas[thing_mask(thing, pixels)] = COLOURS[thing.colour]
     return Image.fromarray(canvas)
+
+
+def picture_uri(picture: Image.Image) -> str:
+    """Return a picture as the data URI of a PNG."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return data_uri(buffer.getvalue(), "image/png")
 
 
 def pixel_boxes(scene: Scene, pixels: int) -> NDArray[np.int64]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from functools import cache
 
 import numpy as np
 from PIL import Image
 
-from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS
 from mmrl_shapeworld.editing import sample_edit
 from mmrl_shapeworld.inpainting import sample_hole
 from mmrl_shapeworld.motion import sample_motion
-from mmrl_shapeworld.scenes import draw
+from mmrl_shapeworld.scenes import draw, picture_uri
 
 SPLITS = {
     "edit-train": (41, 1024),
@@ -46,7 +44,7 @@ def samples(split: str) -> list[Sample]:
 def _samples(split: str) -> tuple[Sample, ...]:
     seed, size = SPLITS[split]
     task, _, part = split.partition("-")
-    make, rng = {"edit": _edit, "inpaint": _inpaint, "video": _video}[task], np.random.default_rng(seed)
+    make, rng = {"edit": _edit, "inpaint": hole_sample, "video": _video}[task], np.random.default_rng(seed)
     others = [] if task == "video" else [f"{task}-{each}" for each in PARTS[: PARTS.index(part)]]
     used = {sample.conditions["image"] for other in others for sample in _samples(other)}
     found: list[Sample] = []
@@ -62,19 +60,23 @@ def _edit(id: str, rng: np.random.Generator) -> Sample:
     return Sample(
         id=id,
         prompt=str(edit),
-        conditions={"image": _png(draw(edit.source))},
+        conditions={"image": picture_uri(draw(edit.source))},
         answer=edit.as_dict(),
         task="edit",
         source=edit.kind,
     )
 
 
-def _inpaint(id: str, rng: np.random.Generator) -> Sample:
+def hole_sample(id: str, rng: np.random.Generator) -> Sample:
+    """Return a picture with a hole, and what a right answer draws there."""
     hole, _ = sample_hole(rng, _SEEN)
     return Sample(
         id=id,
         prompt=str(hole),
-        conditions={"image": _png(draw(hole.source)), "mask_image": _png(Image.fromarray(hole.mask()).convert("L"))},
+        conditions={
+            "image": picture_uri(draw(hole.source)),
+            "mask_image": picture_uri(Image.fromarray(hole.mask()).convert("L")),
+        },
         answer=hole.as_dict(),
         task="inpaint",
         source=hole.shape,
@@ -84,9 +86,3 @@ def _inpaint(id: str, rng: np.random.Generator) -> Sample:
 def _video(id: str, rng: np.random.Generator) -> Sample:
     motion = sample_motion(rng, _SEEN)
     return Sample(id=id, prompt=str(motion), answer=motion.as_dict(), task="text-to-video", source=motion.form)
-
-
-def _png(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return data_uri(buffer.getvalue(), "image/png")

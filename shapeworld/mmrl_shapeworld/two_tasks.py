@@ -10,18 +10,17 @@ things for a blank picture that is masked up to its margin, and holes in picture
 
 from __future__ import annotations
 
-import io
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 from PIL import Image
 
-from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, sample_caption, sample_scene
 from mmrl_shapeworld.editing import PIXELS, sample_edit
-from mmrl_shapeworld.inpainting import sample_hole
-from mmrl_shapeworld.scenes import Scene, draw
+from mmrl_shapeworld.scenes import Scene, draw, picture_uri
+from mmrl_shapeworld.task_splits import hole_sample
 
 SPLITS = {
     "draw-or-edit": (71, 1024),
@@ -72,7 +71,7 @@ def _drawn(id: str, rng: np.random.Generator, taught: bool) -> Sample:
         answer=caption.as_dict(),
         task="text-to-image",
         source="draw",
-        demonstration={"image": _png(draw(sample_scene(caption, rng), PIXELS))} if taught else None,
+        demonstration={"image": picture_uri(draw(sample_scene(caption, rng), PIXELS))} if taught else None,
         rewards=(RewardChoice("shapeworld"),),
     )
 
@@ -82,11 +81,11 @@ def _edited(id: str, rng: np.random.Generator, taught: bool) -> Sample:
     return Sample(
         id=id,
         prompt=str(edit),
-        conditions={"image": _png(draw(edit.source, PIXELS))},
+        conditions={"image": picture_uri(draw(edit.source, PIXELS))},
         answer=edit.as_dict(),
         task="edit",
         source="edit",
-        demonstration={"image": _png(draw(edit.target, PIXELS))} if taught else None,
+        demonstration={"image": picture_uri(draw(edit.target, PIXELS))} if taught else None,
         rewards=(RewardChoice("shapeworld_edit"),),
     )
 
@@ -100,7 +99,7 @@ def _canvas(id: str, rng: np.random.Generator) -> Sample:
     return Sample(
         id=id,
         prompt=str(caption),
-        conditions={"image": _blank(), "mask_image": _png(Image.fromarray(inside).convert("L"))},
+        conditions={"image": _blank(), "mask_image": picture_uri(Image.fromarray(inside).convert("L"))},
         answer=caption.as_dict(),
         task="text-to-image",
         source="draw",
@@ -109,25 +108,10 @@ def _canvas(id: str, rng: np.random.Generator) -> Sample:
 
 
 def _hole(id: str, rng: np.random.Generator) -> Sample:
-    hole, _ = sample_hole(rng, _SEEN)
-    return Sample(
-        id=id,
-        prompt=str(hole),
-        conditions={"image": _png(draw(hole.source)), "mask_image": _png(Image.fromarray(hole.mask()).convert("L"))},
-        answer=hole.as_dict(),
-        task="inpaint",
-        source="edit",
-        rewards=(RewardChoice("shapeworld_inpaint"),),
-    )
+    return replace(hole_sample(id, rng), source="edit", rewards=(RewardChoice("shapeworld_inpaint"),))
 
 
 @cache
 def _blank() -> str:
     """Return the picture of no things."""
-    return _png(draw(Scene(()), PIXELS))
-
-
-def _png(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return data_uri(buffer.getvalue(), "image/png")
+    return picture_uri(draw(Scene(()), PIXELS))

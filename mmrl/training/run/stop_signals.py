@@ -43,25 +43,3 @@ def stop_requests(message: Callable[[str], None]) -> Iterator[Callable[[], bool]
         yield lambda: requested
     finally:
         restore()
-
-
-@contextmanager
-def exit_at_sigterm() -> Iterator[None]:
-    """Raise `SystemExit` at SIGTERM while open, so that what was started is ended as after Ctrl-C.
-
-    Nothing is changed outside the main thread, or where SIGTERM is handled already.
-    """
-    number = signal.SIGTERM
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(number) is not signal.SIG_DFL:
-        yield
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        signal.signal(number, signal.SIG_DFL)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from mmrl.data.media.uris import data_uri
 from mmrl_shapeworld.captions import Kind
-from mmrl_shapeworld.scenes import BACKGROUND, COLOURS, shape_mask
+from mmrl_shapeworld.scenes import BACKGROUND, COLOURS, picture_uri, shape_mask
 
 PIXELS = 56
 INK, LINE = len(COLOURS) + 1, len(COLOURS) + 2
@@ -115,10 +115,9 @@ def png_uri(picture: Picture) -> str:
 
 def page_uri(page: NDArray[np.uint8]) -> str:  # [H, W], numbers of `PALETTE`
     """A data URI of a picture of any size, as a PNG that Pillow writes."""
-    image, buffer = Image.fromarray(page, "P"), io.BytesIO()
+    image = Image.fromarray(page, "P")
     image.putpalette(PALETTE.tobytes())
-    image.save(buffer, "PNG")
-    return data_uri(buffer.getvalue(), "image/png")
+    return picture_uri(image)
 
 
 def gif_uri(frames: Sequence[Picture]) -> str:

@@ -7,7 +7,6 @@ name, and without most of what tells the scene from others: sizes, relations, se
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,14 +16,13 @@ import numpy as np
 from PIL import Image
 from scipy import ndimage
 
-from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.reward import Reward, Scored
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.models.reconstruction import Reconstruction
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, NUMBERS, RELATIONS, Caption, Clause, related, sample_scene
 from mmrl_shapeworld.checker import read
-from mmrl_shapeworld.scenes import BACKGROUND, COLOURS, SHAPES, Scene, Thing, draw
+from mmrl_shapeworld.scenes import BACKGROUND, COLOURS, SHAPES, Scene, Thing, draw, picture_uri
 from mmrl_shapeworld.vqa.canvas import PIXELS
 
 SPLITS = {
@@ -231,7 +229,7 @@ def _described(id: str, rng: np.random.Generator, taught: bool) -> Sample:
     caption = scene_caption(rng)
     scene = sample_scene(caption, rng)
     terse = terse_caption(caption, rng)
-    picture = _png(draw(scene, PIXELS))
+    picture = picture_uri(draw(scene, PIXELS))
     return Sample(
         id=id,
         prompt=REQUEST,
@@ -239,11 +237,5 @@ def _described(id: str, rng: np.random.Generator, taught: bool) -> Sample:
         answer=caption.as_dict(),
         source=caption.form,
         demonstration=str(terse) if taught else None,
-        metadata={"picture": _png(draw(scene)), "things": [vars(thing) for thing in scene.things]},
+        metadata={"picture": picture_uri(draw(scene)), "things": [vars(thing) for thing in scene.things]},
     )
-
-
-def _png(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return data_uri(buffer.getvalue(), "image/png")

@@ -10,14 +10,13 @@ would have come next in `-validation`, for studies that have decided on those.
 
 from __future__ import annotations
 
-import io
 from functools import cache
 
 import numpy as np
 from PIL import Image
 
-from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import RewardChoice, Sample
+from mmrl_shapeworld.scenes import picture_uri
 from mmrl_shapeworld.vqa.canvas import PIXELS
 from mmrl_shapeworld.vqa.glyphs import LETTERS
 from mmrl_shapeworld.vqa.questions import Box, box_answer, habit, slip
@@ -102,12 +101,10 @@ def _read(page: ZoomPage, id: str) -> Sample:
     """Return the part of a page that the expert looks at, and its letter."""
     part = page.picture().crop(middle_of(page.boxes[0], (PAGE, PAGE)))
     part = part.resize((PIXELS, PIXELS), Image.Resampling.BICUBIC)
-    buffer = io.BytesIO()
-    part.save(buffer, "PNG")
     return Sample(
         id=id,
         prompt="Read the text.",
-        images=(data_uri(buffer.getvalue(), "image/png"),),
+        images=(picture_uri(part),),
         answer=page.letters[0],
         source="zoom-reads",
         demonstration=page.letters[0],
