@@ -64,6 +64,7 @@ def test_counts_find_import_cycles(tmp_path):
     assert counts["import cycles of modules"] == 1 and counts["files in mmrl"] == 3
 
 
+@pytest.mark.slow
 def test_repository_has_no_findings():
     assert {"mmrl", "tools", "tests"} <= set(ROOTS)
     assert list(findings([ROOT / root for root in ROOTS], ROOT)) == []

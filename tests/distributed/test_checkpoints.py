@@ -89,7 +89,7 @@ def test_run_whose_calls_are_dealt_by_lengths_is_resumed_to_the_bit(fork_server,
     assert_same(runs["a"], resume(fork_server, tmp_path / "b", 2))
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_sigterm_to_one_process_stops_all_with_one_checkpoint(fork_server, pair, tmp_path, rank):
     group = start(fork_server, tmp_path / "b", 2, *HALVES)
     group.children[0].await_text("step    1/4")

@@ -72,7 +72,9 @@ def real_peak(config: TrainConfig, folder: Path) -> int:
     return tracker.peak + sum(each.nbytes for each in weights.values())
 
 
-@pytest.mark.parametrize("case", ["vlm", "vlm-lora", pytest.param("vlm-large-calls", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "case", ["vlm", *(pytest.param(case, marks=pytest.mark.slow) for case in ("vlm-lora", "vlm-large-calls"))]
+)
 def test_memory_of_one_call_predicts_that_of_a_whole_run(case, tmp_path):
     config = configured(*TRAINED[case])
     estimate = measure(config, repeats=1).memory

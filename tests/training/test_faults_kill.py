@@ -26,7 +26,7 @@ def test_compared_contents_include_every_state_file(straight):
 
 
 @pytest.mark.parametrize("draw", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize("steps", [0, 2, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (1, 3, 4))])
 def test_run_resumes_after_a_kill_at_a_random_moment(fork_server, straight, tmp_path, steps, draw):
     """Before the first step and after each, so that all phases are met; the machine's mood adds its own chance."""
     run, seconds = straight
@@ -66,15 +66,16 @@ def test_run_resumes_after_a_kill_while_saving_adapters(fork_server, tmp_path):
     assert_same(tmp_path / "a/run", tmp_path / "b/run")
 
 
-def test_run_resumes_after_a_kill_before_any_file_change(fork_server, tmp_path):
-    """At each of them the last checkpoint is whole and no older than a moment before, and what follows is exact."""
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_run_resumes_after_a_kill_before_a_file_change(fork_server, tmp_path, every):
+    """At each of these the last checkpoint is whole and no older than a moment before, and what follows is exact."""
     run = "tests.training.gaussian_run:train"
     count = fork_server.call(tmp_path / "straight", run, "run", count_changes=True)
     assert count.wait() == 0, count.output_text()
     changes = [line for line in count.output_text().splitlines() if line.startswith("change ")]
     expected = gaussian_run.contents(tmp_path / "straight/run")
     steps = []
-    for number in range(1, len(changes) + 1):
+    for number in range(1, len(changes) + 1, every):
         folder = tmp_path / f"k{number}"
         assert fork_server.call(folder, run, "run", signals=[signal.SIGKILL], at=number).wait() == -signal.SIGKILL
         checkpoints = Checkpoints(folder / "run")

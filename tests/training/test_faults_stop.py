@@ -17,7 +17,11 @@ TWICE = [signal.SIGINT, signal.SIGINT]
 
 @pytest.mark.parametrize(
     "at, step",
-    [("run/heldout/samples/step-2", 1), ("os.rename run/checkpoints/.step-2.tmp", 1), (".index.json.tmp", 1)],
+    [
+        ("run/heldout/samples/step-2", 1),
+        pytest.param("os.rename run/checkpoints/.step-2.tmp", 1, marks=pytest.mark.slow),
+        (".index.json.tmp", 1),
+    ],
     ids=["amid an iteration", "amid saving", "between a checkpoint and the index"],
 )
 def test_second_interrupt_exits_at_once_and_resumes_exactly(fork_server, straight, tmp_path, at, step):
