@@ -35,9 +35,9 @@ class VolatilityBalanceConfig(Section):
 
     name: Literal["volatility"] = "volatility"
     window: Annotated[int, Field(ge=2)] = 10
-    """The updates whose costs are compared: the mean of the later half with that of the earlier, and their spread."""
+    """The updates whose costs are compared: the mean of the later half with that of the earlier, and its spread."""
     temperature: PositiveFloat = 1.0
-    """The larger, the closer all weights are to what the terms say."""
+    """The larger, the closer all weights are to what the terms say; the paper's is 5."""
 
 
 class MetaGradientBalanceConfig(Section):

@@ -18,11 +18,11 @@ FLOOR = 0.1
 class VolatilityBalance(TermBalance):
     """Weights by how much each term's cost still changes: K softmax((trend + spread) / temperature) for K terms.
 
-    Over a window of the last updates, `trend` is the mean cost of its later half over that of its earlier half, below 1
-    while the term is learnt and above 1 while it is forgotten, and `spread` the standard deviation over the mean. All
-    weigh the same until half a window was seen. A term with an advantage has no loss that falls: its cost is the best
-    reward of an answer so far less the mean one (RECAP, arXiv:2510.21978, whose abstract names short-horizon signals of
-    convergence and instability; their form here is the suite's).
+    The window of the last updates has an earlier and a later half, of means m and n. `trend` is n / m, below 1 while
+    the term is learnt and above 1 while it is forgotten, and `spread` the standard deviation of the later half over
+    m + n (RECAP, arXiv:2510.21978, equation 1). All weigh the same until half a window was seen. A term with an
+    advantage has no loss that falls: its cost is the best reward of an answer so far less the mean one. The floor of
+    the means is the suite's.
     """
 
     def __init__(self, terms: int, window: int, temperature: float) -> None:
@@ -76,8 +76,8 @@ def change_of(costs: Sequence[float], floor: float) -> float:
     """
     half = len(costs) // 2
     values = np.asarray(costs, dtype=np.float64)
-    earlier, later = values[: len(values) - half].mean() + floor, values[len(values) - half :].mean() + floor
-    whole = values.mean() + floor
-    if earlier <= 0 or whole <= 0:
+    earlier, later = np.split(values, [len(values) - half])
+    before, now = earlier.mean() + floor, later.mean() + floor
+    if before <= 0:
         return 1.0
-    return float(later / earlier + values.std() / whole)
+    return float(now / before + later.std() / (before + now))

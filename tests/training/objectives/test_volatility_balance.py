@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from mmrl.training.objectives.term_balance import TermSignals
@@ -17,10 +15,11 @@ def fed(balance: VolatilityBalance, *series: list[float]) -> list[float]:
 
 
 def test_the_signals_by_hand():
-    """Costs 4, 2: the later half over the earlier is 1/2, and the standard deviation 1 over the mean 3."""
-    assert change_of([4.0, 2.0], 0.0) == pytest.approx(0.5 + 1 / 3)
-    assert change_of([4.0, 2.0], 1.0) == pytest.approx(3 / 5 + 1 / 4)
-    assert change_of([1.0, 3.0, 2.0], 0.0) == pytest.approx(2.0 / 2.0 + math.sqrt(2 / 3) / 2.0)
+    """Costs 5, 3, 1, 3: the later half has a mean of 2 and a deviation of 1, the earlier one a mean of 4."""
+    assert change_of([5.0, 3.0, 1.0, 3.0], 0.0) == pytest.approx(2 / 4 + 1 / 6)
+    assert change_of([5.0, 3.0, 1.0, 3.0], 1.0) == pytest.approx(3 / 5 + 1 / 8)
+    assert change_of([4.0, 2.0], 0.0) == pytest.approx(1 / 2)
+    assert change_of([1.0, 3.0, 4.0, 1.0, 3.0], 0.0) == pytest.approx(2 / (8 / 3) + 1 / (2 + 8 / 3))
     assert change_of([0.0, 0.0], 0.0) == 1.0
 
 
@@ -37,7 +36,7 @@ def test_costs_near_zero_are_saturated_and_not_volatile():
     noise = [1.0] + [0.003, 0.001, 0.001, 0.003] * 2
     weights = fed(VolatilityBalance(2, 4, 1.0), noise, [0.5] * 9)
     assert weights == pytest.approx([1.0, 1.0], abs=0.02)
-    assert change_of(noise[-4:], 0.0) > 1.4  # the control: without the floor
+    assert change_of(noise[-4:], 0.0) == pytest.approx(1.25)  # the control: without the floor
 
 
 def test_all_weigh_the_same_until_half_a_window_and_a_term_that_was_left_out_keeps_its_costs():
