@@ -1,7 +1,7 @@
 """Captions with a true picture each, and two measures of pictures by networks: one of pairs, one of whole sets.
 
-`shapeworld:pictured-train` is for training, `pictured-development` for settings and `pictured-validation` for results;
-a sample has a picture of its caption as its `demonstration`.
+`shapeworld:pictured-train` is for training, `pictured-development` for settings, `pictured-validation` and `pictured-later`
+for results; a sample has a picture of its caption as its `demonstration`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ SPLITS = {
     "pictured-development": (172, 256),
     "pictured-validation": (173, 384),
     "pictured-reference": (174, 1024),
+    "pictured-later": (175, 384),
 }
-"""Seed and size of each split; the last one is what `KernelDistance` compares with."""
+"""Seed and size of each split; `pictured-reference` is what `KernelDistance` compares with."""
 NAMES = tuple(SPLITS)
 PIXELS = 32
 _SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
