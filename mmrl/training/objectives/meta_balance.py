@@ -19,7 +19,8 @@ class MetaGradientBalance(TermBalance):
     the derivative of that reward by mu is the inner product of g_rl(t + 1) and g_sft(t) - g_rl(t), in the direction of
     plain gradient descent. mu moves by `rate` times the cosine of the two, and by `entropy_rate` times what the
     policy's entropy lacks to its target: demonstrations bring back what the policy no longer tries (AMFT,
-    arXiv:2508.06944; TSYJ-He/AMFT src/controller/adaptive_weight_controller.py@b4b92a6).
+    arXiv:2508.06944; TSYJ-He/AMFT src/controller/adaptive_weight_controller.py@b4b92a6). There, the gradient is that of
+    the cross-entropy of validation data before the update, and the step has the other sign: that loss rises.
     """
 
     def __init__(
