@@ -1,7 +1,7 @@
 """Captions with a true picture each, and two measures of pictures by networks: one of pairs, one of whole sets.
 
-`shapeworld:pictured-train` is for training, `pictured-development` for settings, `pictured-validation` and `pictured-later`
-for results; a sample has a picture of its caption as its `demonstration`.
+`shapeworld:pictured-train` is for training, `pictured-development` for settings, `pictured-validation` and
+`pictured-later` for results; a sample has a picture of its caption as its `demonstration`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from mmrl.build.policies import build_policy
@@ -21,12 +22,15 @@ def right(text: str, answer: int) -> bool:
     return text.rpartition("</think>")[2] == str(answer)
 
 
-def test_demonstrations_are_in_full_and_wrong_by_the_habit_alone():
-    samples = splits.samples("sums-habitual")
+@pytest.mark.parametrize(
+    ("split", "least", "most"), [("sums-habitual", 0.15, 0.25), ("sums-half-habitual", 0.07, 0.13)]
+)
+def test_demonstrations_are_in_full_and_wrong_by_the_habit_alone(split, least, most):
+    samples = splits.samples(split)
     assert [each.prompt for each in samples] == [each.prompt for each in splits.samples("sums-train")]
     assert all(each.demonstration.startswith("<think>") and ";</think>" in each.demonstration for each in samples)
     wrong = [each for each in samples if not right(each.demonstration, each.answer)]
-    assert 0.1 < len(wrong) / len(samples) < 0.3
+    assert least < len(wrong) / len(samples) < most
     assert all(any(habit in each.prompt for habit in HABITS) for each in wrong)
 
 

@@ -13,11 +13,12 @@ operands, equally many of each, and none of the first 384 of `sums-validation`: 
 together, before prompts that come twice are left out. In `sums-reflections`, demonstrations are episodes of two turns
 for the environment `attempts`. In `sums-announced`, every second prompt begins with a budget of tokens, as in
 `36;3+5*7=`, and its demonstration is the careless writer's fullest trace within it. In `sums-habitual`, demonstrations
-are in full and right, but the value after the subtraction of 8 or 9 is one too high. In `sums-checked`, only prompts
-with the smallest two numbers of operands have an `answer`; in `sums-trusted`, all have one, with the `confidence` 1 for
-these prompts and 0 for the others. `sums-validation-later` is the second half of `sums-validation`, for studies that
-have decided on the first half before. `sums-validation-more` has the 512 prompts that would have come next, and
-`sums-validation-last` the 512 after these, for those that have decided on earlier ones.
+are in full and right, but the value after the subtraction of 8 or 9 is one too high; in `sums-half-habitual`, it is in
+half of these steps. In `sums-checked`, only prompts with the smallest two numbers of operands have an `answer`; in
+`sums-trusted`, all have one, with the `confidence` 1 for these prompts and 0 for the others. `sums-validation-later` is
+the second half of `sums-validation`, for studies that have decided on the first half before. `sums-validation-more` has
+the 512 prompts that would have come next, and `sums-validation-last` the 512 after these, for those that have decided
+on earlier ones.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
@@ -90,11 +91,12 @@ BUDGETS, BUDGETS_SEED = (4, 10, 20, 36), 82
 REQUEST = "?"
 """The prompt of `-questions`, which asks for a calculation; those of `-few` are its demonstrations."""
 HABITS_SEED = 83
-"""In `-habitual`, the prompts of training have the traces of a writer with a habit as demonstrations."""
+WRITERS = {"habitual": HABITUAL, "half-habitual": replace(HABITUAL, subtraction_error=0.5)}
+"""The writers of the demonstrations of these splits, for the prompts of training."""
 TRAINING = (
     *("train", "few", "mostly-hard", "hard", "hardest", "rarely-hard", "subtractions", "short", "halves", "questions"),
     *("few-subtractions", "rarely-subtractions", "partly-subtractions"),
-    *("reflections", "announced", "habitual", "checked", "trusted"),
+    *("reflections", "announced", *WRITERS, "checked", "trusted"),
 )
 _ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation", SECOND_HALF, *FURTHER))
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in _ALL)
@@ -112,7 +114,7 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     name, _, part = split.partition("-")
     if part == "questions":
         return calculations(f"{name}-few")
-    if part in ("reflections", "announced", "habitual", "checked", "trusted"):
+    if part in ("reflections", "announced", *WRITERS, "checked", "trusted"):
         return calculations(f"{name}-train")
     if part == "later-validation":
         return _later(name)
@@ -264,9 +266,9 @@ def samples(split: str) -> list[Sample]:
             replace(each, metadata={**each.metadata, "confidence": float(each.metadata["operands"] in easiest)})
             for each in found
         ]
-    if part == "habitual":
+    if part in WRITERS:
         rng = np.random.default_rng((HABITS_SEED, FAMILIES[family].modulus))
-        traces = [written_trace(calculation, HABITUAL, rng) for calculation in calculations(split)]
+        traces = [written_trace(calculation, WRITERS[part], rng) for calculation in calculations(split)]
         return [replace(sample, demonstration=trace) for sample, trace in zip(found, traces, strict=True)]
     if part == "questions":
         return [replace(sample, prompt=REQUEST, demonstration=sample.prompt, answer=None) for sample in found]
