@@ -1,8 +1,8 @@
 """Scenes that a vision-language model describes, and a painter draws again from the description.
 
-`shapeworld:described-train`, `-development`, `-validation`, `-unseen`, `-later` and `-last` ask for a caption of a
-picture, 56×56 pixels. The demonstrations of training are those of a terse annotator: right, mostly, about what they
-name, and without most of what tells the scene from others: sizes, relations, second things.
+`shapeworld:described-train`, `-development`, `-validation`, `-unseen`, `-later`, `-last` and `-apart` ask for a caption
+of a picture, 56×56 pixels. The demonstrations of training are those of a terse annotator: right, mostly, about what
+they name, and without most of what tells the scene from others: sizes, relations, second things.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ SPLITS = {
     "described-unseen": 512,
     "described-later": 384,
     "described-last": 384,
+    "described-apart": 512,
 }
 """Scenes of each split. Settings are chosen on development; those after it are for results."""
 NAMES = tuple(SPLITS)
