@@ -47,7 +47,7 @@ def seeded() -> None:
     np.random.seed(0)
     if torch.cuda.is_available():
         torch.manual_seed(0)
-    else:  # without a GPU that function keeps a traceback for one that may come, a millisecond each
+    else:  # the function above also writes down the stack, a millisecond a test, for a GPU that is not there
         torch.default_generator.manual_seed(0)
 
 
