@@ -83,6 +83,6 @@ def value_loss(
     loss = 0.5 * (values - returns).square()
     if clip is None:
         return ValueLoss(loss, torch.zeros_like(loss, dtype=torch.bool))
-    near = old + (values - old).clamp(-clip, clip)
+    near = values.clamp(old - clip, old + clip)  # to the bit the value itself, where it is within
     bounded = 0.5 * (near - returns).square()
     return ValueLoss(torch.maximum(loss, bounded), bounded > loss)

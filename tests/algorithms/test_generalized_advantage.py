@@ -71,3 +71,13 @@ def test_the_loss_of_a_value_that_left_its_range_has_no_gradient():
     assert values.grad.tolist() == [pytest.approx([-0.9, 0.0, 1.0, -1.5])]
     free = value_loss(values, torch.zeros(1, 4), torch.ones(1, 4), clip=None)
     assert free.loss.detach().tolist() == [pytest.approx([0.405, 0.125, 0.5, 1.125])] and not free.clipped.any()
+
+
+def test_a_value_within_its_range_is_not_counted_as_clipped():
+    """Its distance to the old value, added to that again, would often be another number: by rounding."""
+    generator = torch.Generator().manual_seed(0)
+    old, returns = torch.randn(2, 100, 10, generator=generator)
+    near = old + 0.19 * (2 * torch.rand(100, 10, generator=generator) - 1)
+    assert (old + (near - old).clamp(-0.2, 0.2) != near).any()
+    terms = value_loss(near, old, returns, clip=0.2)
+    assert not terms.clipped.any() and torch.equal(terms.loss, 0.5 * (near - returns).square())
