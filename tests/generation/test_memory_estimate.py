@@ -244,3 +244,19 @@ def test_window_divides_state_and_keeps_parameters_and_gradients_whole():
     assert four["strict"].startswith(f"{5 + 1 + 2 + saving} GiB")
     adapters = replace(whole, reference=0, trained=2**20)
     assert {dict(adapters.of_processes(4))[place].partition(",")[0] for place in ("replicas", "window")} == {"3.0 GiB"}
+
+
+def test_teachers_are_counted_as_whole_pipelines_and_snapshots_as_copies(tmp_path):
+    alone = configured("sd3", tmp_path / "sd3")
+    folder = str(tmp_path / "sd3")
+    beside = configured(
+        "sd3",
+        tmp_path / "sd3",
+        {"models": {"one": {"model": folder}, "two": {"model": folder}, "slow": {"of": "policy", "ema": 0.9}}},
+    )
+    plain, more = (estimate_memory(each, find_architecture(folder)) for each in (alone, beside))
+    whole = sum(each.bytes for each in plain.frozen)
+    assert sum(each.bytes for each in more.frozen) == 3 * whole
+    assert more.copies == (*plain.copies, "slow")
+    assert more.total - plain.total >= 2 * whole + 4 * plain.trained
+    assert any("as large as it: one, two" in each for each in more.assumptions)

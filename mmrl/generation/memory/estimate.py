@@ -23,6 +23,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mmrl.config.batch_sizes import BatchPlan
+from mmrl.config.named_models import kind_of
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.data.media.sample_media import media_kind
@@ -66,7 +67,8 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
     full = policy.train == "full"
     trial = Trial(config, architecture, torch.float32 if full else dtype)
     plain, recomputed = trial.updates()
-    frozen, reference = count_weights(architecture, dtype), 0
+    weights, reference = count_weights(architecture, dtype), 0
+    frozen, teachers = weights, teachers_of(config)
     if full:
         trained = {name: build_component(architecture, name, kind, dtype) for name, kind in trial.trained.items()}
         frozen = [each for each in frozen if each.name not in trained] + _buffers(trained)
@@ -77,11 +79,18 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
             plain, recomputed = _with_copies(plain, copies), recomputed and _with_copies(recomputed, copies)
     rollout_at, rollout = max(trial.recorder.peaks.items(), key=lambda peak: peak[1])
     return MemoryEstimate(
-        frozen=tuple(frozen),
+        frozen=(
+            *frozen,
+            *(
+                ComponentWeights(name, sum(w.parameters for w in weights), sum(w.bytes for w in weights))
+                for name in teachers
+            ),
+        ),
         trained=trial.parameters,
         copies=(
             *(["moving average"] if config.optimizer.ema is not None else []),
             *([OLD_POLICY] if config.algorithm.name in ("diffusion_nft", "awm") else []),
+            *(name for name, model in config.models.items() if model.changes),
         ),
         reference=reference,
         adapted=0 if full else sum(each.bytes for each in frozen if each.name in trial.trained),
@@ -95,6 +104,11 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
         checkpointing=policy.gradient_checkpointing,
         assumptions=tuple(_assumptions(config, architecture)),
     )
+
+
+def teachers_of(config: TrainConfig) -> list[str]:
+    """Return the names of further pipelines that a run loads whole, those beside a policy that is one."""
+    return [name for name, model in config.models.items() if model.model and kind_of(config, name) == "pipeline"]
 
 
 def count_weights(architecture: Architecture, dtype: torch.dtype) -> list[ComponentWeights]:
@@ -246,6 +260,10 @@ def _assumptions(config: TrainConfig, architecture: Architecture) -> Iterator[st
     yield f"Shapes from {architecture.origin}, prompts of {WORDS} words, fused attention."
     if config.policy.train == "full" and config.policy.dtype != "float32":
         yield f"Full training: as in float32, with a {config.policy.dtype} copy of the weights while a graph lives."
+    if teachers := teachers_of(config):
+        yield f"Models beside the policy are taken for as large as it: {', '.join(teachers)}."
+    if others := [n for n, model in config.models.items() if model.model and kind_of(config, n) != "pipeline"]:
+        yield f"Not counted: models of another kind ({', '.join(others)})."
     yield "Not counted: reward models, pictures on their way to the CPU, CUDA's own memory, fragmentation."
     if config.data.validation:
         yield f"Not counted: evaluation, which generates evaluation.batch = {config.evaluation.batch} at once."
