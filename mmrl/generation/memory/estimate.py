@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mmrl.config.batch_sizes import BatchPlan
-from mmrl.config.named_models import kind_of
+from mmrl.config.named_models import POLICY, kind_of
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.data.media.sample_media import media_kind
@@ -68,7 +68,7 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
     trial = Trial(config, architecture, torch.float32 if full else dtype)
     plain, recomputed = trial.updates()
     weights, reference = count_weights(architecture, dtype), 0
-    frozen, teachers = weights, teachers_of(config)
+    frozen = weights
     if full:
         trained = {name: build_component(architecture, name, kind, dtype) for name, kind in trial.trained.items()}
         frozen = [each for each in frozen if each.name not in trained] + _buffers(trained)
@@ -79,18 +79,12 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
             plain, recomputed = _with_copies(plain, copies), recomputed and _with_copies(recomputed, copies)
     rollout_at, rollout = max(trial.recorder.peaks.items(), key=lambda peak: peak[1])
     return MemoryEstimate(
-        frozen=(
-            *frozen,
-            *(
-                ComponentWeights(name, sum(w.parameters for w in weights), sum(w.bytes for w in weights))
-                for name in teachers
-            ),
-        ),
+        frozen=(*frozen, *_count_teachers(config, weights)),
         trained=trial.parameters,
         copies=(
             *(["moving average"] if config.optimizer.ema is not None else []),
             *([OLD_POLICY] if config.algorithm.name in ("diffusion_nft", "awm") else []),
-            *(name for name, model in config.models.items() if model.changes),
+            *(name for name, model in config.models.items() if model.changes and model.of == POLICY),
         ),
         reference=reference,
         adapted=0 if full else sum(each.bytes for each in frozen if each.name in trial.trained),
@@ -109,6 +103,12 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
 def teachers_of(config: TrainConfig) -> list[str]:
     """Return the names of further pipelines that a run loads whole, those beside a policy that is one."""
     return [name for name, model in config.models.items() if model.model and kind_of(config, name) == "pipeline"]
+
+
+def _count_teachers(config: TrainConfig, weights: Sequence[ComponentWeights]) -> list[ComponentWeights]:
+    """Return the size of each further pipeline, taken for that of the policy's own networks."""
+    parameters, size = sum(each.parameters for each in weights), sum(each.bytes for each in weights)
+    return [ComponentWeights(name, parameters, size) for name in teachers_of(config)]
 
 
 def count_weights(architecture: Architecture, dtype: torch.dtype) -> list[ComponentWeights]:
