@@ -93,10 +93,12 @@ REQUEST = "?"
 HABITS_SEED = 83
 WRITERS = {"habitual": HABITUAL, "half-habitual": replace(HABITUAL, subtraction_error=0.5)}
 """The writers of the demonstrations of these splits, for the prompts of training."""
+SAME_PROMPTS = ("reflections", "announced", *WRITERS, "checked", "trusted")
+"""Splits that have the calculations of `-train`."""
 TRAINING = (
     *("train", "few", "mostly-hard", "hard", "hardest", "rarely-hard", "subtractions", "short", "halves", "questions"),
     *("few-subtractions", "rarely-subtractions", "partly-subtractions"),
-    *("reflections", "announced", *WRITERS, "checked", "trusted"),
+    *SAME_PROMPTS,
 )
 _ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation", SECOND_HALF, *FURTHER))
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in _ALL)
@@ -114,7 +116,7 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     name, _, part = split.partition("-")
     if part == "questions":
         return calculations(f"{name}-few")
-    if part in ("reflections", "announced", *WRITERS, "checked", "trusted"):
+    if part in SAME_PROMPTS:
         return calculations(f"{name}-train")
     if part == "later-validation":
         return _later(name)
