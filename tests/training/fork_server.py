@@ -215,6 +215,8 @@ def _fork(question: dict[str, Any]) -> int:
     except BaseException:
         import traceback
 
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))  # `largest_file` would end the output, too
         traceback.print_exc()
     finally:
         os._exit(code)
@@ -241,7 +243,7 @@ def _prepare(order: dict[str, Any]) -> None:
         os.setgid(65534)
         os.setuid(65534)
     if room := order.get("largest_file"):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     if order.get("signals") or order.get("count_changes"):
         _watch_changes(order.get("at"), order.get("signals", []), order.get("count_changes", False))
 
