@@ -16,6 +16,7 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
 from mmrl.training.learner import Learner
+from mmrl.training.offloaded_weights import OffloadedWeights
 from mmrl.training.run_models import NamedModels
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ def build_models(config: TrainConfig, policy: Any) -> NamedModels:
             loaded[name] = _load(name, chosen, config, policy)
     drawn = [name for name in (POLICY, *config.models) if kind_of(config, name) == "pipeline"]
     sampling = {name: without_exploration(sampling_of(config, name)) for name in drawn}
-    return NamedModels(policy, config.models, loaded, critics=critics, parts=parts, drawing=sampling)
+    offloaded = {n: OffloadedWeights(each.networks()) for n, each in loaded.items() if config.models[n].offload}
+    return NamedModels(
+        policy, config.models, loaded, critics=critics, parts=parts, drawing=sampling, offloaded=offloaded
+    )
 
 
 def check_reward_models(rewards: Rewards, models: NamedModels) -> None:

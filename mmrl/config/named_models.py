@@ -53,15 +53,17 @@ class NamedModelConfig(Section):
     """The filters of a discriminator's first layer; unset: 64."""
     optimizer: OptimizerConfig | None = None
     """The optimizer of a trained model; unset: the run's."""
+    offload: bool = False
+    """True: the weights of a frozen model lie in the CPU's memory, and are on the device only while it writes, draws
+    or scores: never while the policy samples, nor while an update has activations in memory."""
 
     @model_validator(mode="after")
     def _is_a_model_or_a_snapshot(self) -> NamedModelConfig:
         if self.width is not None and self.head != "discriminator":
             raise ValueError("width of a discriminator alone: leave it out")
         if self.of_codec:
-            named = [
-                key for key in ("model", "revision", "kind", "sampling", "of", "every", "ema") if getattr(self, key)
-            ]
+            of_others = ("model", "revision", "kind", "sampling", "of", "every", "ema", "offload")
+            named = [key for key in of_others if getattr(self, key)]
             if named or self.train != "full":
                 raise ValueError(
                     f"head: {self.head} is of the policy's own codec: set train to full, and leave "
@@ -78,6 +80,11 @@ class NamedModelConfig(Section):
             raise ValueError("a snapshot (of) follows a model and is not trained itself: leave train out")
         if self.head == "value" and (self.model is None or not self.trained):
             raise ValueError("head: value is for another model that is trained: set model, and train to lora or full")
+        if self.offload and (self.of is not None or self.trained):
+            raise ValueError(
+                "offload of a frozen model alone: a snapshot shares the weights of its model, and those of a trained "
+                "one change: leave it out"
+            )
         if self.optimizer is not None and not self.trained:
             raise ValueError("an optimizer of a trained model alone: set train to lora or full, or leave it out")
         if self.of is not None and (self.kind is not None or self.sampling is not None):

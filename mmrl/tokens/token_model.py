@@ -86,6 +86,10 @@ class TokenModel(ABC):
         self.layout = layout
         self._trainable.place(layout)
 
+    def networks(self) -> list[nn.Module]:
+        """Return the networks that the model computes with."""
+        return [self._model]
+
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters by their names in the model; they are always float32."""
         return {name: p for name, p in self._model.named_parameters() if p.requires_grad}

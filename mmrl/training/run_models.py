@@ -39,6 +39,7 @@ from mmrl.seeds import fold_in
 from mmrl.trained_models import Critic, TrainedModel
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.objectives.replay_passes import replayed_log_probs
+from mmrl.training.offloaded_weights import OffloadedWeights
 
 ROWS = 128
 """Texts that a model scores in one call, unless the run says otherwise."""
@@ -58,6 +59,18 @@ class NamedModel:
     policy: AnsweringPolicy
     weights: Callable[[], AbstractContextManager[Any]] = nullcontext
     """A context in which `policy` computes with the parameters of this model."""
+    offloaded: OffloadedWeights | None = None
+    """The weights, if they lie in the CPU's memory between uses; `weights` then loads them."""
+
+    @classmethod
+    def of_offloaded(cls, policy: AnsweringPolicy, offloaded: OffloadedWeights) -> NamedModel:
+        """Return a model whose weights are loaded when it computes, and stay until `release`."""
+        return cls(policy, offloaded.in_use, offloaded)
+
+    def release(self) -> None:
+        """Free the device's copy of offloaded weights."""
+        if self.offloaded is not None:
+            self.offloaded.release()
 
     def score_targets(self, targets: Sequence[TargetText]) -> Rollout:
         """Return a rollout of texts with their log-probabilities under this model."""
@@ -118,6 +131,7 @@ class NamedModels(Mapping[str, NamedModel]):
         critics: Mapping[str, Critic] | None = None,
         parts: Mapping[str, TrainedModel] | None = None,
         drawing: Mapping[str, AnySamplingConfig] | None = None,
+        offloaded: Mapping[str, OffloadedWeights] | None = None,
     ) -> None:
         """
         Args:
@@ -128,10 +142,15 @@ class NamedModels(Mapping[str, NamedModel]):
             critics: the critics among `configured`, by name; they are no models that write or score.
             parts: the trained parts of the policy's codec among `configured`, by name.
             drawing: how each model that draws does it for others, by name.
+            offloaded: the weights of those among `loaded` that lie in the CPU's memory between uses, by name.
         """
         self.critics: Mapping[str, Critic] = critics or {}
         self.parts: Mapping[str, TrainedModel] = parts or {}
-        self._models = {POLICY: NamedModel(policy)} | {name: NamedModel(other) for name, other in loaded.items()}
+        resting = offloaded or {}
+        self._models = {POLICY: NamedModel(policy)} | {
+            name: NamedModel.of_offloaded(other, resting[name]) if name in resting else NamedModel(other)
+            for name, other in loaded.items()
+        }
         self._snapshots: dict[str, Snapshot] = {}
         for name, config in configured.items():
             if config.of is None:
@@ -182,6 +201,11 @@ class NamedModels(Mapping[str, NamedModel]):
         with torch.no_grad():
             for name, parameter in parameters.items():
                 parameter.copy_(values[name])
+
+    def release(self) -> None:
+        """Free the device's copies of all offloaded weights; at the end of each phase of an iteration."""
+        for model in self._models.values():
+            model.release()
 
     def finish_iteration(self, iterations: int) -> None:
         """Let snapshots follow their models; `iterations` are those that are finished."""

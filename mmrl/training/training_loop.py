@@ -183,12 +183,14 @@ class TrainingLoop:
         """Collect all experience of the iteration, then make its updates; return it with the replay gap."""
         with self._whole():
             experience = self.source.collect(self.step, self.step / self.config.iterations, phases)
+            self._release_models()
             gap = self._sampled_gap(experience)
         with phases("update"):
             for epoch in range(self.config.epochs):
                 for number, batches in enumerate(self._split(experience.micro_batches)):
                     first = epoch == number == 0
                     gap = max(gap, self._update(batches, accumulator, check_gap=first))
+        self._release_models()
         return experience, gap
 
     def _learn_streamed(
@@ -391,6 +393,7 @@ class TrainingLoop:
                 self.ahead.wait_idle()  # an evaluation has the rewards for itself
         with self.averaged(), self.learner.layout.whole(copies=False), position.phase("evaluate"):
             metrics = dict(self.evaluate(self.step))
+        self._release_models()
         for tracker in self.trackers:
             tracker.log("evaluation", self.step, metrics)
         sources = by_source(metrics, "evaluation_by_source/")
@@ -432,6 +435,11 @@ class TrainingLoop:
             )
         )
         return any(stops)
+
+    def _release_models(self) -> None:
+        """Free the device's copies of the models that lie in the CPU's memory between phases."""
+        if self.models is not None:
+            self.models.release()
 
     def _whole(self) -> AbstractContextManager[None]:
         """Return a context in which the policy is whole, and the copies that the objective uses."""

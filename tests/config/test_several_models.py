@@ -39,6 +39,8 @@ BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
         (["models={t: {model: x, ema: 0.9}}"], "every and ema of a snapshot"),
         (["models={t: {of: policy, ema: 1.0}}"], "models.t.ema"),
         (["models={t: {of: policy, steps: 1}}"], "steps"),
+        (["models={t: {of: policy, offload: true}}"], "offload of a frozen model alone"),
+        (["models={t: {model: x, train: lora, offload: true}}"], "offload of a frozen model alone"),
         (["models={policy: {of: policy}}"], "models.policy: this is the name of the policy itself"),
         (["algorithm={name: distill, teacher: t}"], r"algorithm.teacher: there is no model t in models \(it is empty"),
         ([TEACHER, "algorithm={name: distill, teacher: t}"], r"no model t in models \(teacher\)"),

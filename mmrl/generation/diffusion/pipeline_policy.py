@@ -376,6 +376,10 @@ class PipelinePolicy:
         """Return a context in which the policy computes with the parameters that training started from."""
         return self._trainable.reference()
 
+    def networks(self) -> list[nn.Module]:
+        """Return the networks of the pipeline: denoisers, text encoders, autoencoder."""
+        return [each for each in self.pipeline.components.values() if isinstance(each, nn.Module)]
+
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
         """Return the trainable parameters by name (`transformer.blocks...`); they are always float32."""
         noise = {} if self._noise is None else dict(self._noise.named_parameters(prefix=NAME))

@@ -130,6 +130,9 @@ class Objective(ABC):
         depend on how an update is cut into micro-batches.
         """
 
+    def prepare(self, batches: Sequence[MicroBatch]) -> None:  # noqa: B027
+        """Run before the passes over these micro-batches of an update, while no activations are in memory."""
+
     def accumulate(
         self,
         batches: Sequence[MicroBatch],
@@ -147,6 +150,7 @@ class Objective(ABC):
             metrics: the metrics of the update, which are added.
             gathers_in_calls: whether processes need this one's parameters in each call of the model.
         """
+        self.prepare([batch for batch in batches if not batch.rollout.remote])
         amounts = [self.loss_normalizer(batch) for batch in batches]
         total = sum(amounts) or 1.0
         for batch, amount, seed in zip(batches, amounts, seeds, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -11,10 +11,11 @@ from torch import Tensor
 from mmrl.algorithms.aggregation import aggregation_total, aggregation_weights
 from mmrl.algorithms.kl import kl_k1_loss, kl_k2, kl_k3, kl_weighted_k3
 from mmrl.config.algorithms.distill import DistillConfig, GateConfig
-from mmrl.policy import Capability, Policy, StepOutputs
+from mmrl.policy import Capability, Policy, Rollout, StepOutputs
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
 from mmrl.training.objectives.policy_gradient import merge_duplicates
+from mmrl.training.objectives.prepared_scores import PreparedScores
 from mmrl.training.run_models import NamedModel
 
 Divergence = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -38,6 +39,7 @@ class Distillation(Objective):
 
     def __init__(self, policy: Policy, config: DistillConfig, teacher: NamedModel) -> None:
         self._policy, self._config, self._teacher = policy, config, teacher
+        self._scores = PreparedScores([teacher], self._teacher_log_probs)
         self._divergence = DIVERGENCES[config.estimator]
 
     @classmethod
@@ -55,18 +57,13 @@ class Distillation(Objective):
         Metrics: `reverse_kl`, the mean log-ratio to the teacher as sampled, and `gated_share`, the share of rows that
         the gate lets through.
         """
-        rollout, trained = batch.rollout, trained_decisions(batch)
-        weights = share * aggregation_weights(trained, self._config.aggregate)
-        passed = trained & passes(self._config.gate, batch).to(trained.device)[:, None]
+        passed = self._passed(batch)
         metrics.mean("gated_share", passed.any(1).float().mean().item())
-        kept = passed.any(1).nonzero()[:, 0].tolist()
-        if not kept:
+        if not passed.any():
             return
-        rollout, mask, weights = rollout.select(kept), passed[kept], weights[kept]
-        rows, weights, _ = merge_duplicates(rollout, mask, weights, torch.zeros_like(weights))
-        rollout, mask = rollout.select(rows), mask[rows]
+        rollout, mask, weights = self._distinct_rows(batch, passed, share)
+        teacher = self._scores.get(batch)
         steps = mask.any(0).nonzero()[:, 0].tolist()
-        teacher = self._teacher.log_probs(rollout, steps)
         old, mask, weights = rollout.log_probs[:, steps], mask[:, steps], weights[:, steps]
         metrics.mean("reverse_kl", (old - teacher)[mask].mean().item(), weight=int(mask.sum()))
         total, sign = 0.0, -1.0 if self._config.away else 1.0
@@ -82,6 +79,31 @@ class Distillation(Objective):
         with torch.enable_grad():
             self._policy.replay(rollout, steps, visit)
         metrics.mean("loss", total / share, weight=share)
+
+    def prepare(self, batches: Sequence[MicroBatch]) -> None:
+        """Ask an offloaded teacher before the passes."""
+        self._scores.prepare(batches)
+
+    def _passed(self, batch: MicroBatch) -> Tensor:
+        """Return [B, T] bool: the decisions that are drawn to the teacher's."""
+        trained = trained_decisions(batch)
+        return trained & passes(self._config.gate, batch).to(trained.device)[:, None]
+
+    def _distinct_rows(self, batch: MicroBatch, passed: Tensor, share: float) -> tuple[Rollout, Tensor, Tensor]:
+        """Return the K rows that pass and differ, with their decisions [K, T] and the weights of these."""
+        weights = share * aggregation_weights(trained_decisions(batch), self._config.aggregate)
+        kept = passed.any(1).nonzero()[:, 0].tolist()
+        rollout, mask, weights = batch.rollout.select(kept), passed[kept], weights[kept]
+        rows, weights, _ = merge_duplicates(rollout, mask, weights, torch.zeros_like(weights))
+        return rollout.select(rows), mask[rows], weights
+
+    def _teacher_log_probs(self, batch: MicroBatch) -> Tensor:
+        """Return [K, S], the teacher's log-probabilities of S tokens of the rows that pass and differ."""
+        passed = self._passed(batch)
+        if not passed.any():
+            return torch.zeros(0, 0)
+        rollout, mask, _ = self._distinct_rows(batch, passed, 1.0)
+        return self._teacher.log_probs(rollout, mask.any(0).nonzero()[:, 0].tolist())
 
 
 def passes(gate: GateConfig | None, batch: MicroBatch) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs
+from mmrl.training.objectives.prepared_scores import PreparedScores
 from mmrl.training.objectives.replay_passes import backpropagate_coupled, replayed_log_probs
 from mmrl.training.run_models import NamedModel
 
@@ -36,6 +38,7 @@ class PreferenceLearning(Objective):
         """`reference` is the model that rewards are relative to; None: the policy as training began."""
         self._policy, self._reference = policy, reference
         self._config = config
+        self._scores = PreparedScores([] if reference is None else [reference], self._reference_log_probs)
         self._pair_terms = PairTerms(config, config.beta or TEXT_BETA)
 
     @classmethod
@@ -53,18 +56,12 @@ class PreferenceLearning(Objective):
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Replay both answers of all pairs, under the reference and under the policy."""
         rollout, pairs = batch.rollout, usable_pairs(batch).to(batch.rollout.mask.device)
-        mask = rollout.mask & pairs.repeat_interleave(2)[:, None]
+        mask = _decisions_of_pairs(batch)
         step_indices = mask.any(0).nonzero()[:, 0].tolist()
         if not step_indices:
             return
         mask, old = mask[:, step_indices], rollout.log_probs[:, step_indices]
-        if getattr(self._config, "reference_free", False):
-            reference = torch.zeros_like(old)
-        elif self._reference is not None:
-            reference = self._reference.log_probs(rollout, step_indices)
-        else:
-            with self._policy.reference():
-                reference = replayed_log_probs(self._policy, rollout, step_indices)
+        reference = self._scores.get(batch)
 
         def loss(log_probs: Tensor) -> Tensor:
             if rollout.policy_version == self._policy.version:
@@ -76,6 +73,10 @@ class PreferenceLearning(Objective):
 
         backpropagate_coupled(self._policy, rollout, step_indices, loss)
 
+    def prepare(self, batches: Sequence[MicroBatch]) -> None:
+        """Ask an offloaded reference before the passes."""
+        self._scores.prepare(batches)
+
     def finish_iteration(self, updates: int) -> None:
         """Commit the running mean of rewards, which BCO and KTO compare with."""
         self._pair_terms.commit()
@@ -86,6 +87,16 @@ class PreferenceLearning(Objective):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self._pair_terms.load_state_dict(state)
+
+    def _reference_log_probs(self, batch: MicroBatch) -> Tensor:
+        """Return [B, K] of the K decisions that a usable pair has."""
+        rollout, steps = batch.rollout, _decisions_of_pairs(batch).any(0).nonzero()[:, 0].tolist()
+        if getattr(self._config, "reference_free", False) or not steps:
+            return torch.zeros_like(rollout.log_probs[:, steps])
+        if self._reference is not None:
+            return self._reference.log_probs(rollout, steps)
+        with self._policy.reference():
+            return replayed_log_probs(self._policy, rollout, steps)
 
     def _terms(
         self, log_probs: Tensor, reference: Tensor, mask: Tensor, pairs: Tensor, metrics: MetricAccumulator
@@ -115,6 +126,12 @@ def usable_pairs(batch: MicroBatch) -> Tensor:
         raise ValueError("preference learning takes rows in pairs of one group, chosen then rejected")
     usable = usable.to(batch.rollout.mask.device) & batch.rollout.mask.any(1)
     return usable[0::2] & usable[1::2]
+
+
+def _decisions_of_pairs(batch: MicroBatch) -> Tensor:
+    """Return [B, T] bool: the decisions of the pairs that can be used."""
+    mask = batch.rollout.mask
+    return mask & usable_pairs(batch).to(mask.device).repeat_interleave(2)[:, None]
 
 
 class PairTerms:
