@@ -149,6 +149,7 @@ class ObservedObjective(Objective):
         self.rehearse = False
         """True differentiates each micro-batch twice and observes the second time, when gradients exist."""
         vars(self)["needs"] = objective.needs
+        self.trained = objective.trained
 
     def sampling_weights(self) -> AbstractContextManager[None]:
         return self._objective.sampling_weights()

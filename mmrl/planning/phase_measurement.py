@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,21 +19,30 @@ from statistics import mean, median, pstdev
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from mmrl.build.checkpoint_pool import resolve_model
 from mmrl.build.datasets import load_samples
-from mmrl.build.load_models import build_models
+from mmrl.build.load_models import build_learners, build_models
 from mmrl.build.policies import build_policy, prepare_samples, resolve_model_path
 from mmrl.build.reward_suites import build_rewards, replace_named_rewards
 from mmrl.build.training_setup import build_training_setup, samples_of_terms
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.data import FixedGroupSamplingConfig
+from mmrl.config.named_models import POLICY, ModelKind, kind_of
 from mmrl.config.overlap import OverlapConfig
+from mmrl.config.policy import AnyPolicyConfig
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.distributed.sharding_plan import blocks_to_shard
 from mmrl.errors import ConfigError
-from mmrl.generation.memory.memory_report import OLD_POLICY, ComponentWeights, MemoryEstimate, UpdateMemory
+from mmrl.generation.memory.memory_report import (
+    OLD_POLICY,
+    ComponentWeights,
+    MemoryEstimate,
+    OtherModel,
+    UpdateMemory,
+)
 from mmrl.planning.assumptions import Device
 from mmrl.planning.loop_observers import (
     COLLECT,
@@ -112,14 +121,14 @@ def measure(config: TrainConfig, repeats: int = 3, load_reward: SharedLoader | N
 def count_memory(config: TrainConfig) -> MemoryEstimate | None:
     """Run up to 1 + `MEMORY_CALLS` iterations of one call, and return the memory of a run, counted on this device.
 
-    Return None unless the model is a folder of this machine, or ships with the package, and has at most
-    `COUNTED_WEIGHTS` bytes of weights.
+    Return None unless the model and those beside it are folders of this machine, or ship with the package, and have at
+    most `COUNTED_WEIGHTS` bytes of weights together.
 
     Raises:
         ConfigError, DataError, RunError: as `measure`.
     """
-    folder = Path(resolve_model_path(cast(Any, config.policy)).model)
-    if not 0 < sum(file.stat().st_size for file in folder.glob("*.safetensors")) <= COUNTED_WEIGHTS:
+    sizes = [_bytes_on_disk(each) for each in (config.policy, *_policies_beside(config))]
+    if not all(sizes) or sum(sizes) > COUNTED_WEIGHTS:
         return None
     with ExitStack() as stack:
         torch.manual_seed(config.seed)
@@ -128,6 +137,19 @@ def count_memory(config: TrainConfig) -> MemoryEstimate | None:
             stack.enter_context(_threads(1))
         probe.time(1)
         return probe.count_memory()
+
+
+def _policies_beside(config: TrainConfig) -> Iterator[AnyPolicyConfig]:
+    """Yield how each other model of the run is loaded; snapshots and parts of the policy's codec are not."""
+    for name, chosen in config.models.items():
+        if chosen.model is not None:
+            yield resolve_model(chosen.model, cast(ModelKind, kind_of(config, name))).policy
+
+
+def _bytes_on_disk(policy: AnyPolicyConfig) -> int:
+    """Return the bytes of a model's weights; 0 if it is no folder of this machine."""
+    folder = Path(resolve_model_path(cast(Any, policy)).model)
+    return sum(file.stat().st_size for file in folder.glob("**/*.safetensors"))
 
 
 def one_call(config: TrainConfig) -> TrainConfig:
@@ -172,8 +194,6 @@ def _notes(config: TrainConfig) -> Iterator[str]:
         yield "pretraining: the stage after it is measured"
     if config.stages:
         yield "stages: the last stage is measured"
-    if any(model.trained for model in config.models.values()):
-        yield "models: the optimizers of models beside the policy are not counted"
     if config.training.max_kl is not None:
         yield "training.max_kl: the measurement of the distance is not counted"
     if config.run.overlap.is_on:
@@ -201,8 +221,8 @@ class _Probe:
         self._rewards = None
         if config.algorithm.experience == "rollouts":
             self._rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
-        models = build_models(config, self.policy)
-        setup = build_training_setup(reduced, self.policy, samples, samples, self._rewards, models=models,
+        self._models = build_models(config, self.policy)
+        setup = build_training_setup(reduced, self.policy, samples, samples, self._rewards, models=self._models,
                                      term_samples=samples_of_terms(config.algorithm, read))  # fmt: skip
         self._objective = ObservedObjective(setup.objective, self._watch)
         self._source = ObservedSource(setup.source, setup.objective, self._watch)
@@ -219,7 +239,8 @@ class _Probe:
             display=build_display("quiet"),
             precision=config.policy.dtype,
             sampling=config.sampling.kind,
-            models=models,
+            models=self._models,
+            others=build_learners(config, self._models),
         )
         self.device = next(iter(self._loop.learner.parameters.values())).device
         self._iterations = 0
@@ -256,21 +277,19 @@ class _Probe:
                 rollout = max(rollout, int(phases.metrics()["memory_mib/rollout"] * 2**20) - before)
         rollout = max(rollout, self._peaks.peaks[COLLECT])
         parameters = self._loop.learner.parameters
-        tensors = {id(each): each for module in self._modules() for each in [*module.parameters(), *module.buffers()]}
+        config, tensors = self._config, _tensors_of(self.policy.networks())
         trained = {id(parameter) for parameter in parameters.values()}
         frozen = [each for key, each in tensors.items() if key not in trained]
-        with self.policy.reference():
-            now = [p for module in self._modules() for p in module.parameters() if id(p) not in tensors]
-        config = self._config
         copies = ["moving average"] if self._loop.learner.average is not None else []
         copies += [OLD_POLICY] if config.algorithm.name in ("diffusion_nft", "awm") else []
+        copies += [name for name, model in config.models.items() if model.changes and model.of == POLICY]
         return MemoryEstimate(
             frozen=(
                 ComponentWeights("model", sum(each.numel() for each in frozen), sum(each.nbytes for each in frozen)),
             ),
             trained=sum(parameter.numel() for parameter in parameters.values()),
             copies=tuple(copies),
-            reference=sum(each.nbytes for each in now),
+            reference=_reference_bytes(self.policy),
             adapted=sum(each.nbytes for each in frozen) if config.policy.train == "lora" else 0,
             gathered=0,
             recording=self._peaks.kept[COLLECT],
@@ -281,7 +300,26 @@ class _Probe:
             recomputed=None,
             checkpointing=False,
             assumptions=(),
+            others=tuple(self._other_models(tensors)),
         )
+
+    def _other_models(self, counted: Mapping[int, Tensor]) -> Iterator[OtherModel]:
+        """Yield the size of each other model, without the tensors that are counted: those of the policy's own codec."""
+        for name, chosen in self._config.models.items():
+            if chosen.of is not None:
+                continue
+            named = self._models.get(name)
+            model: Any = self._loop.others[name].model if named is None else named.policy
+            own = [each for key, each in _tensors_of(model.networks()).items() if key not in counted]
+            copies = sum(other.changes and other.of == name for other in self._config.models.values())
+            learner = self._loop.others.get(name)
+            yield OtherModel(
+                name,
+                sum(each.nbytes for each in own) + (0 if named is None else _reference_bytes(model)),
+                0 if learner is None else sum(parameter.numel() for parameter in learner.parameters.values()),
+                copies + (learner is not None and learner.average is not None),
+                chosen.offload,
+            )
 
     def workload(self) -> Workload:
         """Return the work of an iteration of the whole recipe."""
@@ -323,11 +361,17 @@ class _Probe:
             found["strict"] = "it divides a single denoiser, and this pipeline has several"
         return found
 
-    def _modules(self) -> list[nn.Module]:
-        """Return all networks of the policy: those of a pipeline, or the model that writes tokens."""
-        components = getattr(getattr(self.policy, "pipeline", None), "components", {})
-        networks = [each for each in components.values() if isinstance(each, nn.Module)]
-        return networks or self._placed.modules
+
+def _tensors_of(networks: Sequence[nn.Module]) -> dict[int, Tensor]:
+    """Return all parameters and buffers, each once, by what Python identifies them with."""
+    return {id(each): each for network in networks for each in [*network.parameters(), *network.buffers()]}
+
+
+def _reference_bytes(policy: Any) -> int:
+    """Return the bytes of the parameters that a policy has in place of its own while it is its reference."""
+    own = _tensors_of(policy.networks())
+    with policy.reference():
+        return sum(each.nbytes for key, each in _tensors_of(policy.networks()).items() if key not in own)
 
 
 @contextmanager

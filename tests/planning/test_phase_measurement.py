@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from mmrl.build.datasets import load_samples
+from mmrl.build.load_models import build_learners, build_models
 from mmrl.build.policies import build_policy, prepare_samples
 from mmrl.build.reward_suites import build_rewards
 from mmrl.build.training_setup import build_training_setup
@@ -19,6 +21,7 @@ from mmrl.training.run.display import build_display
 from mmrl.training.training_loop import TrainingLoop
 
 TEXTS = ("data={path: 'shapeworld:vlm-development', groups: 8, group_size: 8, micro_batch: 16}", "training.updates=2")
+SUMS = ("data={path: 'shapeworld:sums-few', groups: 8, group_size: 8, micro_batch: 16}", "evaluation={}")
 PICTURES = (
     "data={path: 'shapeworld:development', groups: 4, group_size: 4, micro_batch: 4}",
     "sampling.steps=4",
@@ -27,11 +30,26 @@ PICTURES = (
 TRAINED = {
     "vlm": ("shapes-vlm", *TEXTS),
     "vlm-lora": ("shapes-vlm", *TEXTS, "policy.train=lora"),
+    "vlm-teachers": (
+        *("shapes-reasoning", *SUMS, "algorithm={name: distill, teacher: one}"),
+        "models={one: {model: 'shapeworld:sums'}, two: {model: 'shapeworld:sums'}, slow: {of: policy, ema: 0.9}}",
+    ),
+    "vlm-offloaded": (
+        *("shapes-reasoning", *SUMS, "algorithm={name: distill, teacher: one}"),
+        "models={one: {model: 'shapeworld:sums', offload: true}}",
+    ),
+    "vlm-critic": (
+        *("shapes-reasoning", *SUMS, "algorithm={name: ppo, critic: judge}"),
+        "models={judge: {model: 'shapeworld:sums', train: full, head: value, optimizer: {ema: 0.9}}}",
+    ),
     "vlm-large-calls": (
         *("shapes-vlm", *TEXTS, "data.micro_batch=128", "data.groups=16", "data.group_size=16"),
         *("training.updates=1", "algorithm.kl.coef=0.01", "data.path=shapeworld:vlm-train"),
     ),
 }
+
+
+FAST = ("vlm", "vlm-critic")
 
 
 def configured(recipe: str, *words: str) -> TrainConfig:
@@ -45,14 +63,20 @@ def real_peak(config: TrainConfig, folder: Path) -> int:
     samples = prepare_samples(
         policy, config.policy, config.answers, config.sampling, load_samples(config.data.path, config.media)
     )
-    model = policy.vlm.model
-    weights = {id(each): each for each in (*model.parameters(), *model.buffers())}
+    models = build_models(config, policy)
+    learners = build_learners(config, models)
+    others = [learner.model for learner in learners.values()] + [models[name].policy for name in models]
+    weights = {id(each): each for model in others for each in tensors_of(model)}
     with policy.reference():
-        weights |= {id(each): each for each in model.parameters()}
+        weights |= {id(each): each for each in tensors_of(policy)}
+    resting = sum(model.offloaded.nbytes for model in models.values() if model.offloaded is not None)
+    copies = [*models.state_dict().values()]
+    for learner in learners.values():
+        copies += [] if learner.average is None else learner.average.state_dict().values()
     tracker = AllocationTracker()
     with tracker:
         rewards = build_rewards(config, samples, SharedLoader())
-        setup = build_training_setup(config, policy, samples, samples, rewards)
+        setup = build_training_setup(config, policy, samples, samples, rewards, models=models)
         loop = TrainingLoop(
             policy=policy,
             objective=setup.objective,
@@ -64,16 +88,23 @@ def real_peak(config: TrainConfig, folder: Path) -> int:
             trackers=[],
             display=build_display("quiet"),
             sampling=config.sampling.kind,
+            models=models,
+            others=learners,
         )
         for _ in range(2):
             loop.iterate()
         loop.save()
     rewards.close()
-    return tracker.peak + sum(each.nbytes for each in weights.values())
+    return tracker.peak + sum(each.nbytes for each in (*weights.values(), *copies)) - resting
+
+
+def tensors_of(model: Any) -> list[torch.Tensor]:
+    """The parameters and buffers that a model has now."""
+    return [each for network in model.networks() for each in (*network.parameters(), *network.buffers())]
 
 
 @pytest.mark.parametrize(
-    "case", ["vlm", *(pytest.param(case, marks=pytest.mark.slow) for case in ("vlm-lora", "vlm-large-calls"))]
+    "case", [*FAST, *(pytest.param(case, marks=pytest.mark.slow) for case in TRAINED if case not in FAST)]
 )
 def test_memory_of_one_call_predicts_that_of_a_whole_run(case, tmp_path):
     config = configured(*TRAINED[case])
@@ -135,7 +166,8 @@ def test_of_several_stages_the_last_is_measured_and_models_beside_the_policy_are
     found = measure(configured("shapes-reasoning", *words, "data={path: 'shapeworld:sums-few', groups: 2}"), repeats=1)
     assert found.phases.update > 0
     assert {"stages: the last stage is measured", *found.notes} == set(found.notes)
-    assert any(note.startswith("models: the optimizers") for note in found.notes)
+    (other,) = found.memory.others
+    assert other.name == "other" and 0 < 4 * other.trained < other.weights and other.copies == 0
 
 
 def test_an_environment_is_played():

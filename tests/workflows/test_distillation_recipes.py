@@ -34,7 +34,7 @@ def test_opd_of_a_vision_language_model(tmp_path: Path):
         f"policy.model={tmp_path / 'student'}",
         "policy.dtype=float32",
         "policy.gradient_checkpointing=false",
-        f"models={{teacher: {{model: '{tmp_path / 'teacher'}'}}}}",
+        f"models={{teacher: {{model: '{tmp_path / 'teacher'}', offload: true}}}}",
         "sampling.max_new_tokens=4",
         f"data={{path: '{tmp_path / 'data.jsonl'}', groups: 2, group_size: 2}}",
         "training.iterations=1",
@@ -60,7 +60,7 @@ def test_diffusion_opd_of_two_teachers(tmp_path: Path):
     (tmp_path / "reward.py").write_text("def bright(image):\n    return image.convert('L').getpixel((0, 0)) / 255\n")
     words = [
         f"policy={{model: '{tmp_path / 'model'}', dtype: float32, lora: {{rank: 2}}}}",
-        f"models={{composition: {{model: '{tmp_path / 'model'}'}}, text: {{model: '{tmp_path / 'model'}'}}}}",
+        *(f"models.{name}.model={tmp_path / 'model'}" for name in sources),
         *(f"sampling.{name}={value}" for name, value in sampling.items()),
         "sampling.steps=2",
         f"rewards=[{{name: '{tmp_path / 'reward.py'}:bright'}}]",

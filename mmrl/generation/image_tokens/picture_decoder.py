@@ -24,6 +24,10 @@ class TrainedNetwork:
         self.network, self.version = network.float().requires_grad_(True), 0
         self.layout: Layout = Replicas()
 
+    def networks(self) -> list[nn.Module]:
+        """Return the network."""
+        return [self.network]
+
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
         """Return all parameters by their names in the network."""
         return dict(self.network.named_parameters())

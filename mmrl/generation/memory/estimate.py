@@ -37,7 +37,13 @@ from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.recording import Recording
 from mmrl.generation.diffusion.scheduler_families import convert_scheduler
 from mmrl.generation.memory.architecture import Architecture, build_component
-from mmrl.generation.memory.memory_report import OLD_POLICY, ComponentWeights, MemoryEstimate, UpdateMemory
+from mmrl.generation.memory.memory_report import (
+    OLD_POLICY,
+    ComponentWeights,
+    MemoryEstimate,
+    OtherModel,
+    UpdateMemory,
+)
 from mmrl.generation.memory.meta_run import meta_pipeline
 from mmrl.policy import Rollout, RolloutRequest
 
@@ -79,7 +85,7 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
             plain, recomputed = _with_copies(plain, copies), recomputed and _with_copies(recomputed, copies)
     rollout_at, rollout = max(trial.recorder.peaks.items(), key=lambda peak: peak[1])
     return MemoryEstimate(
-        frozen=(*frozen, *_count_teachers(config, weights)),
+        frozen=tuple(frozen),
         trained=trial.parameters,
         copies=(
             *(["moving average"] if config.optimizer.ema is not None else []),
@@ -97,18 +103,16 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
         recomputed=recomputed,
         checkpointing=policy.gradient_checkpointing,
         assumptions=tuple(_assumptions(config, architecture)),
+        others=tuple(
+            OtherModel(name, sum(each.bytes for each in weights), offloaded=config.models[name].offload)
+            for name in teachers_of(config)
+        ),
     )
 
 
 def teachers_of(config: TrainConfig) -> list[str]:
     """Return the names of further pipelines that a run loads whole, those beside a policy that is one."""
     return [name for name, model in config.models.items() if model.model and kind_of(config, name) == "pipeline"]
-
-
-def _count_teachers(config: TrainConfig, weights: Sequence[ComponentWeights]) -> list[ComponentWeights]:
-    """Return the size of each further pipeline, taken for that of the policy's own networks."""
-    parameters, size = sum(each.parameters for each in weights), sum(each.bytes for each in weights)
-    return [ComponentWeights(name, parameters, size) for name in teachers_of(config)]
 
 
 def count_weights(architecture: Architecture, dtype: torch.dtype) -> list[ComponentWeights]:

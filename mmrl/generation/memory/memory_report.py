@@ -19,6 +19,33 @@ class ComponentWeights:
 
 
 @dataclass(frozen=True)
+class OtherModel:
+    """The size of a model beside the policy, which is whole in every process."""
+
+    name: str
+    weights: int  # the bytes of its parameters and buffers, and of its reference
+    trained: int = 0  # the number of its trained parameters, all float32
+    copies: int = 0  # the further float32 copies of these: a moving average, snapshots
+    offloaded: bool = False  # true if the weights lie in the CPU's memory between uses
+
+    @property
+    def resident(self) -> int:
+        """The bytes that are in use all the time."""
+        return 0 if self.offloaded else self.weights + self.trained * FLOAT32 * (1 + ADAM_MOMENTS + self.copies)
+
+    @property
+    def saving(self) -> int:
+        """The bytes of copies for writing a checkpoint."""
+        return self.trained * FLOAT32 * (1 + ADAM_MOMENTS + self.copies)
+
+    def __str__(self) -> str:
+        parts = [f"{self.name} {size(self.weights)}"]
+        parts += [f"with {count(self.trained)} trained parameters"] if self.trained else []
+        parts += ["in the CPU's memory between uses"] if self.offloaded else []
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
 class UpdateMemory:
     """The memory of one denoising step's forward and backward pass, with all denoiser calls of its guidance."""
 
@@ -44,6 +71,7 @@ class MemoryEstimate:
     recomputed: UpdateMemory | None  # the update with gradient checkpointing; None: the denoiser does not support it
     checkpointing: bool  # true if the run uses gradient checkpointing
     assumptions: tuple[str, ...]
+    others: tuple[OtherModel, ...] = ()  # the models beside the policy
 
     @property
     def training_state(self) -> int:
@@ -53,7 +81,7 @@ class MemoryEstimate:
     @property
     def resident(self) -> int:
         """The bytes that are in use all the time."""
-        return sum(each.bytes for each in self.frozen) + self.training_state + self.reference
+        return self._frozen + self.training_state + self.reference
 
     @property
     def recordings(self) -> int:
@@ -68,12 +96,19 @@ class MemoryEstimate:
     @property
     def saving(self) -> int:
         """The bytes of copies for writing a checkpoint: `training_state` without the gradients."""
-        return self.trained * FLOAT32 * (1 + ADAM_MOMENTS + len(self.copies))
+        own = self.trained * FLOAT32 * (1 + ADAM_MOMENTS + len(self.copies))
+        return own + sum(each.saving for each in self.others)
+
+    @property
+    def transient(self) -> int:
+        """The maximal number of bytes of one phase beyond those that stay: a call, a checkpoint, offloaded models."""
+        loaded = sum(each.weights for each in self.others if each.offloaded)
+        return max(self.rollout, self.update.peak, self.saving, loaded)
 
     @property
     def total(self) -> int:
         """The maximal number of bytes at any time."""
-        return self.resident + self.recordings + max(self.rollout, self.update.peak, self.saving)
+        return self.resident + self.recordings + self.transient
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the name and text of each line."""
@@ -84,6 +119,7 @@ class MemoryEstimate:
             parts.append(f"reference {size(self.reference)}")
         return [
             ("frozen weights", f"{size(sum(w.bytes for w in self.frozen))}: {_list_weights(self.frozen)}"),
+            *([("other models", ", ".join(map(str, self.others)))] if self.others else []),
             ("trained", f"{count(self.trained)} parameters: {', '.join(parts)}"),
             ("recordings", f"{size(self.recordings)}: {self.micro_batches:,} x {size(self.recording)}"),
             ("rollout", f"{size(self.rollout)} at most, in {self.rollout_at}"),
@@ -112,8 +148,8 @@ class MemoryEstimate:
         Under `strict`, the blocks that compute are whole, with their gradients; all else of the denoiser is divided.
         """
         parts = parts or processes
-        own = self.recording * -(-self.micro_batches // processes) + max(self.rollout, self.update.peak, self.saving)
-        frozen = sum(each.bytes for each in self.frozen)
+        own = self.recording * -(-self.micro_batches // processes) + self.transient
+        frozen = self._frozen
         kept = frozen if self.reference else frozen + self.training_state
         whole = (
             self.trained * FLOAT32 * (3 if OLD_POLICY in self.copies else 2) + self.reference if self.reference else 0
@@ -123,6 +159,11 @@ class MemoryEstimate:
             "window": kept + self._part(parts) + whole + own,
             "strict": frozen - self.adapted + self._strict_part(parts) + self.gathered + own,
         }
+
+    @property
+    def _frozen(self) -> int:
+        """The bytes that no place divides: the frozen components, and the models beside the policy."""
+        return sum(each.bytes for each in self.frozen) + sum(each.resident for each in self.others)
 
     def _part(self, parts: int) -> int:
         """Return the bytes of a process's part of what is trained under `window`."""
