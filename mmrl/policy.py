@@ -455,18 +455,24 @@ class LatentInitPolicy(VelocityPolicy, Protocol):
     """A policy with the capabilities FROM_LATENTS and ENCODE_MEDIA."""
 
     def rollout_from_latents(
-        self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]
+        self,
+        samples: Sequence[Sample],
+        groups: Sequence[int],
+        clean: Tensor,
+        media: Sequence[Any],
+        guidance_scale: float | None = None,
     ) -> Rollout:
         """Return a rollout without decisions that ends in the latents `clean` [B, ...], in the loop's packing.
 
-        Samples with conditions must all be the same one, as in `rollout`.
+        Samples with conditions must all be the same one, as in `rollout`. `guidance_scale` is that of velocities; None:
+        as the policy samples, 1: there is none.
         """
 
-    def encode(self, pictures: Sequence[Any]) -> Tensor:
-        """Return the clean latents [B, ...] of PIL images, in the sampling loop's own packing.
+    def encode(self, media: Sequence[Any]) -> Tensor:
+        """Return the clean latents [B, ...] of PIL images or lists of frames, in the sampling loop's own packing.
 
         Raises:
-            UnsupportedError: this kind of model has no image encoder, even if `pictures` is empty.
+            UnsupportedError: this kind of model has no encoder of such media, or, even if `media` is empty, none.
         """
 
 

@@ -12,9 +12,9 @@ from mmrl.build.policies import build_policy, resolve_model_path, without_explor
 from mmrl.build.reward_suites import Rewards
 from mmrl.config.named_models import POLICY, NamedModelConfig, kind_of, other_policy, sampling_of
 from mmrl.config.policy import FROZEN, PolicyConfig, VLMConfig
-from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.config.sampling import SamplingConfig, TokenSamplingConfig
 from mmrl.config.train import TrainConfig
-from mmrl.errors import ConfigError
+from mmrl.errors import ConfigError, UnsupportedError
 from mmrl.training.learner import Learner
 from mmrl.training.offloaded_weights import OffloadedWeights
 from mmrl.training.run_models import NamedModels
@@ -72,10 +72,23 @@ def check_reward_models(rewards: Rewards, models: NamedModels) -> None:
             raise ConfigError(
                 f"rewards: a reward asks the model {name} for a picture, and it draws none: name one of kind pipeline"
             )
-        if name not in rewards.painters and name not in models.scorers:
+        if name in rewards.denoisers:
+            _check_denoiser(name, models)
+        elif name not in rewards.painters and name not in models.scorers:
             raise ConfigError(
                 f"rewards: a reward asks the model {name} how likely a text is, and it cannot say: name one of kind vlm"
             )
+
+
+def _check_denoiser(name: str, models: NamedModels) -> None:
+    if name not in models.painters:
+        raise ConfigError(
+            f"rewards: a reward asks the model {name} for velocities, and it draws none: name one of kind pipeline"
+        )
+    try:
+        cast(Any, models[name].policy).encode([])
+    except UnsupportedError as err:
+        raise ConfigError(f"rewards: a reward asks the model {name} for the velocities of a picture: {err}") from err
 
 
 def _load_other(name: str, chosen: NamedModelConfig, config: TrainConfig) -> Any:
@@ -126,7 +139,7 @@ def _load_pipeline(name: str, chosen: NamedModelConfig, config: TrainConfig, pol
     from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 
     assert chosen.model is not None
-    own, sampling = config.drawing()
+    own, sampling = config.drawing()[0], cast(SamplingConfig, sampling_of(config, name))
     found = resolve_model(chosen.model, "pipeline")
     if not isinstance(found.policy, PolicyConfig):
         raise ConfigError(f"models.{name}: {chosen.model} is of kind {found.policy.kind}, and the policy is a pipeline")

@@ -75,8 +75,6 @@ class GeneratorEncoder:
         Raises:
             UnsupportedError: the pipeline's autoencoder cannot encode media of this kind.
         """
-        if media and isinstance(media[0], list | tuple):
-            return self.policy.encode_clips(media)
         return self.policy.encode(media)
 
     def features(self, latents: Tensor, sigma: float, prompts: Sequence[str]) -> Tensor:  # [B, ...] -> [B, F] float32

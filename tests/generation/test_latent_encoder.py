@@ -114,7 +114,7 @@ def test_videos_become_the_latents_of_the_pipeline_that_decodes_them():
 def test_clips_of_wan_are_encoded_as_its_call_decodes_them(make_policy, requests):
     policy = make_policy("wan", transition={"name": "ode"})
     rollout = policy.rollout(requests[:1], seed=3)
-    latents = policy.encode_clips(rollout.media)
+    latents = policy.encode(rollout.media)
     assert latents.shape == rollout.clean.shape
     vae = policy.pipeline.vae
     mean, deviation = (torch.tensor(vae.config[each]).view(1, -1, 1, 1, 1) for each in ("latents_mean", "latents_std"))

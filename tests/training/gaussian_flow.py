@@ -44,7 +44,12 @@ class GaussianFlow:
         )
 
     def rollout_from_latents(
-        self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]
+        self,
+        samples: Sequence[Sample],
+        groups: Sequence[int],
+        clean: Tensor,
+        media: Sequence[Any],
+        guidance_scale: float | None = None,
     ) -> Rollout:
         none = torch.zeros(len(samples), 0)
         return Rollout(

@@ -21,11 +21,12 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.core.text_scoring import TextQuery
 from mmrl.training.experience import MicroBatch
+from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.distillation import Distillation
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.offloaded_weights import OffloadedWeights
-from mmrl.training.run_models import NamedModel, NamedModels
+from mmrl.training.run_models import NamedModels
 from mmrl.workflows.train import train
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import source, trainer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from diffusers import DiffusionPipeline, ModelMixin
@@ -30,7 +30,12 @@ from mmrl.generation.diffusion.denoiser_hook import (
 )
 from mmrl.generation.diffusion.denoiser_states import StatesLoop
 from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
-from mmrl.generation.diffusion.encode_images import FirstStepLoop, encode_clips, encode_images
+from mmrl.generation.diffusion.encode_images import (
+    ENCODABLE_CLIPS,
+    FirstStepLoop,
+    encode_clips,
+    encode_images,
+)
 from mmrl.generation.diffusion.learned_noise import NAME, NoiseLevelNetwork
 from mmrl.generation.diffusion.loops import Loop, ProbeLoop, RecordLoop, ReplayLoop, StopPipeline, VelocityLoop
 from mmrl.generation.diffusion.pytree import map_leaves
@@ -289,10 +294,18 @@ class PipelinePolicy:
         return loop.states
 
     def rollout_from_latents(
-        self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]
+        self,
+        samples: Sequence[Sample],
+        groups: Sequence[int],
+        clean: Tensor,
+        media: Sequence[Any],
+        guidance_scale: float | None = None,
     ) -> Rollout:
         """Return a rollout without decisions that ends in the latents `clean`, at the cost of one pipeline step."""
-        sampling = self.sampling.model_copy(update={"transition": TransitionConfig(), "window": WindowConfig()})
+        changes: dict[str, Any] = {"transition": TransitionConfig(), "window": WindowConfig()}
+        if guidance_scale is not None:
+            changes["guidance_scale"] = guidance_scale
+        sampling = self.sampling.model_copy(update=changes)
         arguments = call_arguments(self.pipeline, sampling, samples)
         branches = BranchTrees(BranchConfig(), len(samples))
         recording = Recording(arguments, seed=0, rows=len(samples), shared_seed=0, branches=branches)
@@ -314,13 +327,15 @@ class PipelinePolicy:
             recording=recording,
         )
 
-    def encode(self, pictures: Sequence[Image]) -> Tensor:
-        """Return the clean latents [B, ...] of these images; supported for `encode_images.ENCODABLE`."""
-        return encode_images(self.pipeline, self.sampling, pictures)
+    def encode(self, media: Sequence[Image | Sequence[Image]]) -> Tensor:
+        """Return the clean latents [B, ...] of images or of lists of frames.
 
-    def encode_clips(self, clips: Sequence[Sequence[Image]]) -> Tensor:
-        """Return the clean latents [B, C, F, h, w] of lists of frames; for `encode_images.ENCODABLE_CLIPS`."""
-        return encode_clips(self.pipeline, self.sampling, clips)
+        Supported for `encode_images.ENCODABLE` and `ENCODABLE_CLIPS`.
+        """
+        filmed = isinstance(media[0], list | tuple) if media else type(self.pipeline).__name__ in ENCODABLE_CLIPS
+        if filmed:
+            return encode_clips(self.pipeline, self.sampling, cast(Sequence[Sequence[Image]], media))
+        return encode_images(self.pipeline, self.sampling, cast(Sequence[Image], media))
 
     @contextmanager
     def keep_latents(self) -> Iterator[None]:

@@ -124,6 +124,7 @@ BUILT_IN = {
     "video_reward": "mmrl.rewards.models.video_reward:VideoReward",
     "vqa_score": "mmrl.rewards.models.vqa_score:VQAScore",
     "reconstruction": "mmrl.rewards.models.reconstruction:Reconstruction",
+    "diffusion_likelihood": "mmrl.rewards.models.diffusion_likelihood:DiffusionLikelihood",
     "learned": "mmrl.rewards.learned.learned_reward:LearnedReward",
     "learned_latents": "mmrl.rewards.learned.learned_latents:LearnedLatentsReward",
     "remote": "mmrl.rewards.service.remote_reward:RemoteReward",

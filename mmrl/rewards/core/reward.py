@@ -108,7 +108,9 @@ class Reward(TrainerMethods, ABC):
     """The names of the models of the run that scores are computed with (`RewardContext.models`). Such a reward scores
     when all rollouts of a round are sampled, and is never cached."""
     painters: tuple[str, ...] = ()
-    """Those of `models` that draw for the reward (`mmrl.rewards.core.picture_drawing`); the others write."""
+    """Those of `models` that draw for the reward (`mmrl.rewards.core.picture_drawing`)."""
+    denoisers: tuple[str, ...] = ()
+    """Those of `models` that predict velocities of pictures for it (`mmrl.rewards.core.denoising`); the rest write."""
 
     settings: dict[str, Any]
     """The constructor arguments, defaults included."""

@@ -55,6 +55,11 @@ class Scorer(ABC):
         """The names of the models of the run that rewards ask for pictures, each once."""
         return tuple(dict.fromkeys(name for worker in self._workers for name in worker.reward.painters))
 
+    @property
+    def denoisers(self) -> tuple[str, ...]:
+        """The names of the models of the run that rewards ask for velocities, each once."""
+        return tuple(dict.fromkeys(name for worker in self._workers for name in worker.reward.denoisers))
+
     @abstractmethod
     def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> Any:
         """Start to score a batch and return at once. A batch holds whole groups if `needs_full_groups`."""

@@ -81,7 +81,7 @@ class ObjectiveInputs:
     rewards: RewardSuite | RoutedRewards | None = None
     """The rewards of a run that learns from scored rollouts, else None."""
     models: Mapping[str, Any] = field(default_factory=dict)
-    """The models of the run by name (`mmrl.training.run_models.NamedModel`), `policy` among them."""
+    """The models of the run by name (`mmrl.training.named_model.NamedModel`), `policy` among them."""
     critics: Mapping[str, Critic] = field(default_factory=dict)
     """The critics of the run by name."""
     parts: Mapping[str, Any] = field(default_factory=dict)

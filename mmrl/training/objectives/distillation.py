@@ -13,10 +13,10 @@ from mmrl.algorithms.kl import kl_k1_loss, kl_k2, kl_k3, kl_weighted_k3
 from mmrl.config.algorithms.distill import DistillConfig, GateConfig
 from mmrl.policy import Capability, Policy, Rollout, StepOutputs
 from mmrl.training.experience import MicroBatch
+from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
 from mmrl.training.objectives.policy_gradient import merge_duplicates
 from mmrl.training.objectives.prepared_scores import PreparedScores
-from mmrl.training.run_models import NamedModel
 
 Divergence = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """A function of log-probs, old log-probs, the teacher's log-probs and mask, all [B, T], to [B, T]."""

@@ -15,10 +15,10 @@ from mmrl.distributed import processes
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
+from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs
 from mmrl.training.objectives.prepared_scores import PreparedScores
 from mmrl.training.objectives.replay_passes import backpropagate_coupled, replayed_log_probs
-from mmrl.training.run_models import NamedModel
 
 TEXT_BETA = 0.1
 """DPO's beta where none is set: trl's."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from mmrl.training.experience import MicroBatch
-from mmrl.training.run_models import NamedModel
+from mmrl.training.named_model import NamedModel
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from mmrl.algorithms.kl import gaussian_mean_distance
 from mmrl.config.algorithms.distill import DistillConfig
 from mmrl.policy import Capability, Policy, StepOutputs
 from mmrl.training.experience import MicroBatch
+from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
 from mmrl.training.objectives.distillation import passes
 from mmrl.training.objectives.prepared_scores import PreparedScores
-from mmrl.training.run_models import NamedModel
 
 
 class StepDistillation(Objective):

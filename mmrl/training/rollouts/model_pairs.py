@@ -25,6 +25,7 @@ from mmrl.rewards.core.suite import Scorer
 from mmrl.rewards.core.text_scoring import TextModel
 from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, MicroBatch
+from mmrl.training.named_model import NamedModel
 from mmrl.training.rollouts.collect import (
     REWARD_STREAM,
     ScoringQueue,
@@ -35,7 +36,6 @@ from mmrl.training.rollouts.collect import (
 from mmrl.training.rollouts.reward_metrics import reward_metrics
 from mmrl.training.rollouts.row_selection import pack_units
 from mmrl.training.run.timers import Phases
-from mmrl.training.run_models import NamedModel
 
 
 @dataclass(frozen=True)

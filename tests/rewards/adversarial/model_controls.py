@@ -10,12 +10,18 @@ import json
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from mmrl.build.load_models import build_models
+from mmrl.build.policies import build_policy
+from mmrl.config.loading.load import load_config
 from mmrl.data.sample import Sample
 from mmrl.rewards import Reward, RewardInput, load
+from mmrl.rewards.core.reward_io import RewardContext
+from mmrl.training.run_models import NamedModels
 from mmrl.workflows.train_reward import load_reward_recipe, train_reward
 from mmrl_shapeworld.shipped_models import CLIP, VLM_JUDGE
 from mmrl_shapeworld.vqa.canvas import PALETTE
@@ -65,6 +71,19 @@ def image_reward(place: Place) -> Reward:
     tokenizer = tiny_models.bert_tokenizer(place.folder / "blip-words")
     model = tiny_models.image_reward_folder(place.folder / "image-reward")
     return load("image_reward", model=str(model), tokenizer=str(tokenizer))
+
+
+class Quickstart:
+    """The pipeline that ships, as a model of a run; it is loaded when it is asked."""
+
+    def denoise(self, *arguments: Any) -> Any:
+        return quickstart().painters["policy"].denoise(*arguments)
+
+
+@cache
+def quickstart() -> NamedModels:
+    config = load_config("quickstart")
+    return build_models(config, build_policy(config.policy, config.sampling))
 
 
 @cache
@@ -207,6 +226,12 @@ CONTROLS: dict[str, Control] = {
         built("reconstruction", model=str(CLIP), reference="image", device="cpu"),
         drawn(SCENE, image=SCENE),
         [drawn(image, image=SCENE) for image in (EMPTY, STRIP, NOISE)],
+    ),
+    "diffusion_likelihood": Control(
+        built("diffusion_likelihood", model="start", levels=2),
+        drawn(SCENE, PROMPT),
+        [drawn(image, PROMPT) for image in (EMPTY, STRIP, NOISE)],
+        context=RewardContext(models={"start": Quickstart()}, seed=1),
     ),
     "goal_baseline": of_shapes("goal_baseline", baseline="", alpha=0.5),
     "goal_contrast": of_shapes("goal_contrast", negative="nothing"),

@@ -15,9 +15,9 @@ from mmrl.config.algorithms.distill import DistillConfig, GateConfig
 from mmrl.data.sample import Sample
 from mmrl.policy import RolloutRequest, TargetText
 from mmrl.training.experience import MicroBatch
+from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.distillation import Distillation, passes
-from mmrl.training.run_models import NamedModel
 from tests.training.token_policy import TokenPolicy, questions
 
 WORDS = 5

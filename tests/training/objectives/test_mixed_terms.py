@@ -16,12 +16,12 @@ from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.algorithms.supervised import SFTConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.prompts import PromptSampler
+from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, ObjectiveInputs
 from mmrl.training.objectives.mixed_terms import MixedTerms
 from mmrl.training.rollouts.mixed_source import MixedSource
 from mmrl.training.rollouts.offline import Demonstrations
 from mmrl.training.run.checkpoints import Checkpoints
-from mmrl.training.run_models import NamedModel
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import collect, source, trainer
 

@@ -10,9 +10,9 @@ import torch
 from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
 from mmrl.policy import TargetText
 from mmrl.training.experience import MicroBatch
+from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, check_compatible
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
-from mmrl.training.run_models import NamedModel
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.objectives.scored_batches import InParts, cut, gradient_of, log_probs_of, moved
 from tests.training.token_policy import TokenPolicy, questions

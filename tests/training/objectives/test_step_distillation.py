@@ -16,9 +16,9 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.policy import RolloutRequest
 from mmrl.training.experience import MicroBatch
+from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.step_distillation import StepDistillation
-from mmrl.training.run_models import NamedModel
 from mmrl.workflows.train import train
 from tests.generation import tiny_pipelines
 from tests.training.gaussian_policy import GaussianPolicy

@@ -13,11 +13,11 @@ from mmrl.errors import ConfigError
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.suite import RewardSuite, WeightedReward
+from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.rollouts.model_pairs import ModelPairs, ModelWriters, best_and_worst
 from mmrl.training.run.timers import Phases
-from mmrl.training.run_models import NamedModel
 from tests.training.token_policy import TokenPolicy, questions
 
 
