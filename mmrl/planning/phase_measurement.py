@@ -368,7 +368,7 @@ def _tensors_of(networks: Sequence[nn.Module]) -> dict[int, Tensor]:
 
 
 def _reference_bytes(policy: Any) -> int:
-    """Return the bytes of the parameters that a policy has in place of its own while it is its reference."""
+    """Return the bytes of the parameters that replace those of a policy while it is its reference."""
     own = _tensors_of(policy.networks())
     with policy.reference():
         return sum(each.nbytes for key, each in _tensors_of(policy.networks()).items() if key not in own)

@@ -1,4 +1,4 @@
-"""What a generator of the run predicts of noised pictures, against a flow whose every number is known."""
+"""Predictions of a generator of the run from noised pictures, against a flow whose every number is known."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Watching(TokenPolicy):
         self.seen.append((phase, self._teacher.offloaded.loaded))
 
 
-class Likely(Reward):
+class TeacherLikelihood(Reward):
     """The probability of an answer under the teacher."""
 
     name, needs, range = "likely", ("text", "sample"), (0.0, 1.0)
@@ -126,7 +126,7 @@ def test_a_teacher_is_absent_while_the_policy_samples_and_learns(tmp_path: Path)
     found = NamedModels(TokenPolicy(), sections, {"teacher": teacher}, offloaded={"teacher": weights})
     policy = Watching(found["teacher"])
     objective = Distillation(policy, DistillConfig(teacher="teacher"), found["teacher"])
-    own = source(policy=policy, reward=Likely(), models=found.scorers)
+    own = source(policy=policy, reward=TeacherLikelihood(), models=found.scorers)
     trainer(tmp_path / "run", own, objective=objective, models=found, training={"iterations": 2, "updates": 2}).train()
     assert {phase for phase, _ in policy.seen} == {"rollout", "update"}
     assert not any(loaded for _, loaded in policy.seen) and not weights.loaded

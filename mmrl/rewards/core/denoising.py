@@ -1,4 +1,4 @@
-"""What generators of a run predict of noised pictures, as rewards see it: velocities and clean latents.
+"""Velocities and clean latents that generators of a run predict from noised pictures, for rewards.
 
 generator = denoiser_of(context, "start")
 (levels,) = generator.denoise([item.sample], [item.image], places=(0.25, 0.5, 0.75), seed=context.seed)

@@ -1,4 +1,4 @@
-"""`diffusion_likelihood`: how much better a generator of the run denoises a picture when it knows what is on it."""
+"""`diffusion_likelihood`: a generator of the run denoises a picture with its prompt and without."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 
 
 class DiffusionLikelihood(Reward):
-    """How much a prompt lowers the error with which a generator of the run denoises a picture.
+    """The error of a generator of the run that denoises a picture without its prompt, less that with it.
 
     The picture's latents are noised to `levels` levels; the error of a level is the mean squared difference between the
     generator's velocity, without guidance, and the true one. The score is the mean of the error without a prompt less

@@ -74,7 +74,7 @@ def image_reward(place: Place) -> Reward:
 
 
 class Quickstart:
-    """The pipeline that ships, as a model of a run; it is loaded when it is asked."""
+    """The pipeline that ships, as a model of a run; it is loaded at the first call."""
 
     def denoise(self, *arguments: Any) -> Any:
         return quickstart().painters["policy"].denoise(*arguments)
