@@ -32,7 +32,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 def pytest_collection_finish() -> None:
     """From here on the collector looks at what tests make, and at nothing else."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from mmrl.data.sample import Sample
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.rules.region_proposals import RegionProposals
@@ -15,8 +16,12 @@ from mmrl_shapeworld.vqa.canvas import PIXELS
 from mmrl_shapeworld.vqa.questions import box_answer
 from mmrl_shapeworld.worlds.small_things import CLUSTERS, NAMES, REGION, SIZES, FixedRegions
 
-SAMPLES = samples("small-validation")
 ZOOM = PIXELS / REGION
+
+
+@pytest.fixture(scope="module")
+def small() -> list[Sample]:
+    return samples("small-validation")
 
 
 def scored(reward, sample, text=""):
@@ -53,17 +58,17 @@ def test_splits_have_their_sizes_and_share_no_page():
     assert len(set.union(*pages)) == sum(map(len, pages))
 
 
-def test_three_regions_can_show_nearly_all_things_and_boxes_of_single_things_cannot():
+def test_three_regions_can_show_nearly_all_things_and_boxes_of_single_things_cannot(small):
     reward = RegionProposals(zoom=ZOOM)
     around = [
         scored(reward, s, json.dumps([{"bbox_2d": [int(e) for e in box]} for box in clusters(s)]))["recall"]
-        for s in SAMPLES[:64]
+        for s in small[:64]
     ]
     alone = [
-        scored(reward, s, json.dumps([{"bbox_2d": each["box"]} for each in s.answer]))["recall"] for s in SAMPLES[:64]
+        scored(reward, s, json.dumps([{"bbox_2d": each["box"]} for each in s.answer]))["recall"] for s in small[:64]
     ]
     assert np.mean(around) > 0.9 and np.mean(alone) < 0.45
-    assert scored(reward, SAMPLES[0], box_answer((0, 0, PIXELS, PIXELS)))["recall"] == 0.0
+    assert scored(reward, small[0], box_answer((0, 0, PIXELS, PIXELS)))["recall"] == 0.0
 
 
 def test_no_region_shows_two_of_the_things_that_are_apart():
@@ -83,14 +88,14 @@ def test_training_pages_of_things_that_are_apart_show_their_boxes():
     assert all(sample.demonstration is None for sample in (*samples("apart-validation"), *samples("small-train")))
 
 
-def test_fixed_regions_follow_no_text():
+def test_fixed_regions_follow_no_text(small):
     for kind in ("grid", "random"):
         reward = FixedRegions(kind)
-        first = scored(reward, SAMPLES[0], "")
-        assert first == scored(reward, SAMPLES[0], box_answer((1, 1, 9, 9)))
-        mean = np.mean([scored(reward, sample)["recall"] for sample in SAMPLES[:64]])
+        first = scored(reward, small[0], "")
+        assert first == scored(reward, small[0], box_answer((1, 1, 9, 9)))
+        mean = np.mean([scored(reward, sample)["recall"] for sample in small[:64]])
         assert 0.15 < mean < 0.4
-    assert scored(FixedRegions("grid"), SAMPLES[0])["valid"] == pytest.approx(1.0)
+    assert scored(FixedRegions("grid"), small[0])["valid"] == pytest.approx(1.0)
     with pytest.raises(RewardError, match="grid or random"):
         FixedRegions("best")
 
