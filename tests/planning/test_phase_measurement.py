@@ -49,7 +49,7 @@ TRAINED = {
 }
 
 
-FAST = ("vlm", "vlm-critic")
+FAST = ("vlm-critic",)
 
 
 def configured(recipe: str, *words: str) -> TrainConfig:
