@@ -472,7 +472,7 @@ class LatentInitPolicy(VelocityPolicy, Protocol):
         """Return the clean latents [B, ...] of PIL images or lists of frames, in the sampling loop's own packing.
 
         Raises:
-            UnsupportedError: this kind of model has no encoder of such media, or, even if `media` is empty, none.
+            UnsupportedError: this kind of model has no encoder of such media; of images, even if `media` is empty.
         """
 
 

@@ -86,7 +86,7 @@ def _check_denoiser(name: str, models: NamedModels) -> None:
             f"rewards: a reward asks the model {name} for velocities, and it draws none: name one of kind pipeline"
         )
     try:
-        cast(Any, models[name].policy).encode([])
+        cast(Any, models[name].policy).check_encoder()
     except UnsupportedError as err:
         raise ConfigError(f"rewards: a reward asks the model {name} for the velocities of a picture: {err}") from err
 

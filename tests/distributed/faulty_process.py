@@ -53,6 +53,7 @@ def act(fault: str) -> None:
 
 def main(fault: str, number: int, silence: float, lateness: float) -> None:
     """Join the others, and iterate."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore Ctrl-C
     with joined(TimeoutsConfig(start=12, silence=silence, lateness=lateness)):
         if fault == "config":
             raise ConfigError("optimizer.lr is no number")

@@ -10,7 +10,7 @@ from mmrl.config import load_config
 from mmrl.planning.assumptions import Assumptions
 from mmrl.planning.phase_measurement import measure
 from mmrl.planning.prediction import exchange_seconds
-from tests.distributed.test_equal_numbers import CASES, SHORT, train
+from tests.distributed.test_equal_numbers import CASES, FURTHER, SHORT, train
 
 ONE_BYTE_A_SECOND = Assumptions(bandwidth=1e-9, node_bandwidth=1e-9, latency=0.0)
 
@@ -24,8 +24,8 @@ def test_two_processes_exchange_the_predicted_bytes(fork_server, tmp_path, case,
     Reported are whole tensors, each once: the gradients of an update count twice in the time of `replicas`, half a time
     in that of a gather. Rollouts and metrics travel as objects, which are not reported.
     """
-    recipe, *words = CASES[case]
-    run = train(fork_server, tmp_path, 2, *CASES[case], "training.iterations=3", f"run.place={place}")
+    recipe, *words = (CASES | FURTHER)[case]
+    run = train(fork_server, tmp_path, 2, recipe, *words, "training.iterations=3", f"run.place={place}")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     reported = [row["exchanged_mib"] * 2**20 for row in rows if row["kind"] == "train"][-1]
 

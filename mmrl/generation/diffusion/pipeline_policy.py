@@ -327,13 +327,17 @@ class PipelinePolicy:
             recording=recording,
         )
 
+    def check_encoder(self) -> None:
+        """Raise UnsupportedError unless `encode` takes images or lists of frames."""
+        if type(self.pipeline).__name__ not in ENCODABLE_CLIPS:
+            self.encode([])
+
     def encode(self, media: Sequence[Image | Sequence[Image]]) -> Tensor:
         """Return the clean latents [B, ...] of images or of lists of frames.
 
         Supported for `encode_images.ENCODABLE` and `ENCODABLE_CLIPS`.
         """
-        filmed = isinstance(media[0], list | tuple) if media else type(self.pipeline).__name__ in ENCODABLE_CLIPS
-        if filmed:
+        if media and isinstance(media[0], list | tuple):
             return encode_clips(self.pipeline, self.sampling, cast(Sequence[Sequence[Image]], media))
         return encode_images(self.pipeline, self.sampling, cast(Sequence[Image], media))
 
