@@ -50,7 +50,7 @@ def samples_of(name: str) -> list[Sample]:
     return [
         sample
         for sample in SAMPLES
-        if (sample.conditions or takes.text_alone)
+        if (sample.images or sample.videos or takes.text_alone)
         and (len(sample.images) < 2 or takes.several)
         and (takes.video or not sample.videos)
         and (takes.mixes or not (sample.images and sample.videos))
