@@ -22,6 +22,7 @@ from mmrl.config.training import TimeoutsConfig
 from mmrl.distributed.position import position
 from mmrl.distributed.processes import joined
 from mmrl.errors import ConfigError
+from tests.training.fork_server import Child, ForkServer
 
 SCRIPT = Path(__file__).with_name("faulty_process.py")
 LIMIT_S = 60.0
@@ -34,21 +35,28 @@ WAY_ON = "the last checkpoint is of iteration 2; go on with: mmrl train --resume
 class Launch:
     """Processes that were started together, each with files for what it prints."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.started: list[subprocess.Popen[bytes]] = []
+    def __init__(self, folder: Path, fork_server: ForkServer) -> None:
+        self._folder, self._fork_server = folder, fork_server
+        self._scripts: list[Child] = []
+        self._commands: list[subprocess.Popen[bytes]] = []
+        self._begun = time.monotonic()
 
-    def start(self, command: list[str], variables: dict[str, str]) -> None:
-        """Start one process."""
-        with (self._folder / f"{len(self.started)}.txt").open("wb") as out:
-            self.started.append(
-                subprocess.Popen(command, env=os.environ | variables, stdout=out, stderr=out, start_new_session=True)
-            )
+    def start_script(self, *words: str, variables: dict[str, str]) -> None:
+        """Start `SCRIPT WORDS` in a process."""
+        run = ("tests.training.fork_server:run_script", str(SCRIPT), *words)
+        self._scripts.append(self._fork_server.call(self._folder / "script", *run, environment=variables))
 
-    def codes(self, limit_s: float = LIMIT_S) -> list[int]:
-        """Wait for the end of all, and return their exit codes."""
-        last = time.monotonic() + limit_s
-        return [each.wait(timeout=max(0.1, last - time.monotonic())) for each in self.started]
+    def start_command(self, command: list[str]) -> None:
+        """Start a program."""
+        with (self._folder / "command.txt").open("wb") as out:
+            self._commands.append(subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True))
+
+    def codes(self) -> list[int]:
+        """Wait for the end of all, and return their exit codes; all end in `LIMIT_S` seconds."""
+        found = [self._scripts.pop(0).wait() for _ in range(len(self._scripts))]
+        found += [each.wait(timeout=LIMIT_S) for each in self._commands]
+        assert time.monotonic() - self._begun <= LIMIT_S
+        return found
 
     def printed(self) -> str:
         """Return the lines that all have printed."""
@@ -62,16 +70,19 @@ class Launch:
 
     def close(self) -> None:
         """Kill those that run."""
-        for each in self.started:
+        for script in self._scripts:
+            script.send(9)
+            script.wait()
+        for each in self._commands:
             if each.poll() is None:
                 os.killpg(each.pid, 9)
                 each.wait()
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
+def launch(tmp_path: Path, fork_server: ForkServer) -> Iterator[Launch]:
     """No processes yet."""
-    with closing(Launch(tmp_path)) as launched:
+    with closing(Launch(tmp_path, fork_server)) as launched:
         yield launched
 
 
@@ -87,8 +98,7 @@ def start(
     """Start the script with the variables alone: process 0 holds the store."""
     variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
     for each in set(range(count)).difference(absent):
-        arguments = [fault, str(rank), silence, lateness]
-        launch.start([sys.executable, str(SCRIPT), *arguments], variables | {"RANK": str(each)})
+        launch.start_script(fault, str(rank), silence, lateness, variables=variables | {"RANK": str(each)})
 
 
 def free_port() -> int:
@@ -175,7 +185,7 @@ def test_torchrun_starts_them(launch: Launch, fault: str) -> None:
     """torchrun holds the store, and sends SIGTERM to all as soon as one process has ended."""
     port = f"--master-port={free_port()}"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", port]
-    launch.start([*torchrun, str(SCRIPT), fault, "1", SILENCE_S, LATENESS_S], {})
+    launch.start_command([*torchrun, str(SCRIPT), fault, "1", SILENCE_S, LATENESS_S])
     assert launch.codes() == [1]
     if fault == "kill-early":
         assert re.match(r"process 1 of 2 \(.*\) stopped before the first iteration: it was killed", launch.message())

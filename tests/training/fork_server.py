@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,6 +173,9 @@ def run_script(path: str, *words: str) -> None:
     sys.path.insert(0, str(Path(path).parent))  # as python does; run_path does not
     try:
         runpy.run_path(path, run_name="__main__")
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
     finally:
         sys.stdout.flush()  # a child ends without the interpreter's goodbye
 
@@ -213,8 +217,6 @@ def _fork(question: dict[str, Any]) -> int:
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException:
-        import traceback
-
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))  # `largest_file` would end the output, too
         traceback.print_exc()
