@@ -12,6 +12,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["WANDB_MODE"] = "disabled"
 
 import random
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,7 +59,8 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
-    """Starts the real program at the price of a fork; everything heavy is imported once a worker."""
-    server = ForkServer()
+    """Starts the real program at the price of a fork; everything heavy is imported once for all workers."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    server = ForkServer(Path(tempfile.gettempdir()) / f"mmrl-tests-{run}")
     yield server
     server.close()

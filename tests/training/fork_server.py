@@ -1,11 +1,12 @@
 """The real program, started a hundred times for the price of one import: a server that forks itself for each run.
 
-Run as `python -m tests.training.fork_server`; it speaks JSON lines. A test kills a child, which has separate files,
-limits and user.
+Run as `python -m tests.training.fork_server SOCKET`; it imports everything, and forks a server for each worker that
+connects, which speaks JSON lines. A test kills a child, which has separate files, limits and user.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import json
@@ -13,6 +14,7 @@ import os
 import resource
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -84,22 +86,27 @@ class ForkedModule:
 class ForkServer:
     """The server, seen from a test."""
 
-    def __init__(self) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.training.fork_server"],
-            cwd=Path(__file__).parents[2],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, address: Path) -> None:
+        """Connect to the process that listens at a socket, or start it: several workers share its imports."""
+        self._address = address
+        self._listener: subprocess.Popen[bytes] | None = None
+        with address.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            connection = _connected(address)
+            if connection is None:
+                command = [sys.executable, "-m", "tests.training.fork_server", str(address)]
+                self._listener = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL)
+                while (connection := _connected(address)) is None:
+                    assert self._listener.poll() is None, "the server of forks ended while it imported"
+                    time.sleep(0.02)
+        self._connection, self._lines = connection, connection.makefile("rw")
         self._children = 0
-        self.ask({"ready": True})  # it has imported everything: from here on a run costs what it takes
 
     def ask(self, question: dict[str, Any]) -> Any:
         """Send a line and read one."""
-        self._server.stdin.write(json.dumps(question) + "\n")
-        self._server.stdin.flush()
-        return json.loads(self._server.stdout.readline())
+        self._lines.write(json.dumps(question) + "\n")
+        self._lines.flush()
+        return json.loads(self._lines.readline())
 
     def start(self, folder: Path, *words: object, **orders: Any) -> Child:
         """Start `mmrl WORDS` in a folder; see `_prepare` for what can be ordered."""
@@ -122,10 +129,14 @@ class ForkServer:
         return ForkedModule(self, self.ask({"cwd": str(Path.cwd()), "output": stdout.name, **order}))
 
     def close(self) -> None:
-        """End the server."""
-        self._server.stdin.close()
-        self._server.stdout.close()
-        self._server.wait()
+        """End the server of this worker, and what it was forked from if this worker started it."""
+        self._lines.close()
+        self._connection.close()
+        if self._listener is not None:
+            self._listener.terminate()
+            self._listener.wait()
+            for file in (self._address, self._address.with_suffix(".lock")):
+                file.unlink(missing_ok=True)
 
     def _start(self, folder: Path, question: dict[str, Any]) -> Child:
         folder.mkdir(parents=True, exist_ok=True)
@@ -135,11 +146,23 @@ class ForkServer:
         return Child(self, self.ask({"cwd": str(folder), "output": str(output), **question}), output)
 
 
-def serve() -> None:
-    """Import everything, then fork for every line.
+def _connected(address: Path) -> socket.socket | None:
+    """Return a connection to whoever listens at a socket; None if nobody does."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(str(address))
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def listen(address: Path) -> None:
+    """Import everything, then fork a server for every connection, until the process that started this one ends.
 
     The collector does not run meanwhile, and passes over what was imported, so that a child copies none of its pages.
     """
+    parent = os.getppid()
     gc.disable()
     for name in (
         "mmrl.workflows.train",
@@ -155,16 +178,37 @@ def serve() -> None:
 
     DiffusionPipeline.from_pretrained(PIPELINE)  # what it imports, it imports once
     gc.freeze()
-    for line in sys.stdin:
+    with socket.socket(socket.AF_UNIX) as listening:
+        unfinished = address.with_suffix(".new")  # whoever finds the address can connect at once
+        listening.bind(str(unfinished))
+        listening.listen()
+        listening.settimeout(1.0)
+        unfinished.rename(address)
+        while os.getppid() == parent:
+            try:
+                connection, _ = listening.accept()
+            except TimeoutError:
+                continue
+            if os.fork() == 0:
+                listening.close()
+                connection.setblocking(True)
+                serve(connection)
+                os._exit(0)
+            connection.close()
+
+
+def serve(connection: socket.socket) -> None:
+    """Fork for every line that comes, and answer it."""
+    lines = connection.makefile("rw")
+    for line in lines:
         question = json.loads(line)
-        if "ready" in question:
-            answer = os.getpid()
-        elif "poll" in question:
+        if "poll" in question:
             found, status = os.waitpid(question["poll"], os.WNOHANG)
             answer = os.waitstatus_to_exitcode(status) if found else None
         else:
-            answer = _reap(question["wait"]) if "wait" in question else _fork(question)
-        print(json.dumps(answer), flush=True)
+            answer = _reap(question["wait"]) if "wait" in question else _fork(question, connection)
+        lines.write(json.dumps(answer) + "\n")
+        lines.flush()
 
 
 def run_script(path: str, *words: str) -> None:
@@ -198,11 +242,12 @@ def _reap(pid: int) -> int:
     return os.waitstatus_to_exitcode(found[1])
 
 
-def _fork(question: dict[str, Any]) -> int:
+def _fork(question: dict[str, Any], connection: socket.socket) -> int:
     if pid := os.fork():
         return pid
     code = 70
     try:
+        os.close(connection.fileno())
         gc.enable()
         _prepare(question)
         if "function" in question:
@@ -270,4 +315,4 @@ def _watch_changes(at: int | str | None, signals: list[int], tell: bool) -> None
 
 
 if __name__ == "__main__":
-    serve()
+    listen(Path(sys.argv[1]))
