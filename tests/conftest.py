@@ -12,15 +12,13 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["WANDB_MODE"] = "disabled"
 
 import random
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
-from tests.training.fork_server import ForkServer
+from tests.training.fork_server import ForkServer, own_fork_server
 
 # What imports and collection make stays until the end: the collector would only look at it again and again.
 gc.disable()
@@ -58,9 +56,6 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
+def fork_server() -> ForkServer:
     """Starts the real program at the price of a fork; everything heavy is imported once for all workers."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    server = ForkServer(Path(tempfile.gettempdir()) / f"mmrl-tests-{run}")
-    yield server
-    server.close()
+    return own_fork_server()

@@ -6,6 +6,7 @@ connects, which speaks JSON lines. A test kills a child, which has separate file
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import importlib
@@ -17,10 +18,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -59,7 +62,7 @@ class Child:
 
 @dataclass
 class ForkedModule:
-    """A module that runs in a separate process: what the package uses of `subprocess.Popen`."""
+    """A function or module that runs in a separate process: what is used of `subprocess.Popen`."""
 
     fork_server: ForkServer
     pid: int
@@ -128,6 +131,11 @@ class ForkServer:
         order = {"function": "tests.training.fork_server:run_module", "arguments": words}
         return ForkedModule(self, self.ask({"cwd": str(Path.cwd()), "output": stdout.name, **order}))
 
+    def background(self, function: str, *arguments: Any) -> ForkedModule:
+        """Start `module:function` with arguments fit for JSON, which prints to the errors of this process."""
+        order = {"function": function, "arguments": arguments, "cwd": str(Path.cwd()), "output": "/dev/stderr"}
+        return ForkedModule(self, self.ask(order))
+
     def close(self) -> None:
         """End the server of this worker, and what it was forked from if this worker started it."""
         self._lines.close()
@@ -144,6 +152,15 @@ class ForkServer:
         output = folder.parent / f"{folder.name}-{self._children}.txt"
         output.touch(mode=0o666)
         return Child(self, self.ask({"cwd": str(folder), "output": str(output), **question}), output)
+
+
+@cache
+def own_fork_server() -> ForkServer:
+    """Return the server of this process, which ends with it."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    server = ForkServer(Path(tempfile.gettempdir()) / f"mmrl-tests-{run}")
+    atexit.register(server.close)
+    return server
 
 
 def _connected(address: Path) -> socket.socket | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -13,10 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.understanding.serving.stub_server import serve
-
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.understanding.serving.stub_server"])
+from tests.training.fork_server import own_fork_server
 
 
 class StubProcess:
@@ -37,8 +33,8 @@ class StubProcess:
         return self.urls[list(self._folders).index(name)]
 
     def start(self) -> None:
-        self._process = FORKS.Process(target=serve, args=(self._folders, self._ports, self._key), daemon=True)
-        self._process.start()
+        serve = "tests.understanding.serving.stub_server:serve"
+        self._process = own_fork_server().background(serve, self._folders, self._ports, self._key)
 
     def wait(self, timeout_s: float = 60.0) -> None:
         """Wait until every server answers."""
@@ -49,7 +45,7 @@ class StubProcess:
                     if httpx.get(f"{url}/health", timeout=5.0).status_code == 200:
                         break
                 except httpx.HTTPError:
-                    assert time.monotonic() < last and self._process.is_alive(), f"the stub at {url} did not start"
+                    assert time.monotonic() < last and self._process.poll() is None, f"the stub at {url} did not start"
                     time.sleep(0.05)
 
     def inject(self, number: int = 0, **faults: int) -> None:
@@ -66,18 +62,15 @@ class StubProcess:
         return found
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
+        if self._process.poll() is None:
+            os.kill(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
     def freeze(self) -> None:
-        os.kill(self._pid(), signal.SIGSTOP)
+        os.kill(self._process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        os.kill(self._pid(), signal.SIGCONT)
-
-    def _pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
+        os.kill(self._process.pid, signal.SIGCONT)
 
 
 @contextmanager

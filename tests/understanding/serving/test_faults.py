@@ -52,7 +52,7 @@ def slow(fault):
 
 
 COOL = {"temperature": 0.7}
-BRIEF = {"timeouts": QUICK | {"request": 1.0}, "retries": 1}
+BRIEF = {"timeouts": QUICK | {"request": 2.5}, "retries": 1}
 FAULTS = [
     passing("http_429", 3),
     slow(passing("http_500")),
