@@ -45,6 +45,7 @@ class ModelHandle:
                 rollout = self._model.score_targets(targets)
             rows = zip(rollout.log_probs.cpu(), rollout.mask.cpu(), strict=True)
             found += [log_probs[mask].numpy() for log_probs, mask in rows]
+        _release(self._model, self._lock)
         return [found[places[each.sample.id, each.prefix, each.text]] for each in texts]
 
     def answers(self, samples: Sequence[Sample], seed: int, draws: int = 1) -> list[list[str]]:
@@ -55,6 +56,7 @@ class ModelHandle:
                 rollout = self._model.answers(requests, fold_in(seed, number))
             for row, group in enumerate(rollout.group_index.tolist()):
                 found[group].append(str(rollout.media[row]))
+        _release(self._model, self._lock)
         return found
 
 
@@ -79,6 +81,7 @@ class PainterHandle:
                 rollout = self._model.draw(requests, fold_in(seed, number))
             for row, group in enumerate(rollout.group_index.tolist()):
                 found[group].append(rollout.media[row])
+        _release(self._model, self._lock)
         return [found[places[_drawn_key(each)]] for each in samples]
 
     def denoise(
@@ -90,7 +93,14 @@ class PainterHandle:
             rows = [request.group for request in call]
             with self._lock:
                 found += self._model.denoise([samples[row] for row in rows], [media[row] for row in rows], places, seed)
+        _release(self._model, self._lock)
         return found
+
+
+def _release(model: NamedModel, lock: threading.Lock) -> None:
+    """Free the device's copy of offloaded weights: the policy may sample next."""
+    with lock:
+        model.release()
 
 
 def _drawn_key(sample: Sample) -> str:

@@ -51,7 +51,7 @@ class OffloadedWeights:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Load the weights, which stay after this context until `release`: calls of one phase share a transfer."""
+        """Load the weights, which stay after this context until `release`: several calls share a transfer."""
         self.load()
         yield
 

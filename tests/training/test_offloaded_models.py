@@ -127,6 +127,8 @@ def test_a_teacher_is_absent_while_the_policy_samples_and_learns(tmp_path: Path)
     policy = Watching(found["teacher"])
     objective = Distillation(policy, DistillConfig(teacher="teacher"), found["teacher"])
     own = source(policy=policy, reward=TeacherLikelihood(), models=found.scorers)
+    (answer,) = found.scorers["teacher"].answers(questions()[:1], seed=0)
+    assert len(answer) == 1 and not weights.loaded  # a prompt that it writes before the policy samples, too
     trainer(tmp_path / "run", own, objective=objective, models=found, training={"iterations": 2, "updates": 2}).train()
     assert {phase for phase, _ in policy.seen} == {"rollout", "update"}
     assert not any(loaded for _, loaded in policy.seen) and not weights.loaded
