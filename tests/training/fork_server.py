@@ -164,7 +164,7 @@ def own_fork_server() -> ForkServer:
 
 
 def _connected(address: Path) -> socket.socket | None:
-    """Return a connection to whoever listens at a socket; None if nobody does."""
+    """Return a connection to the process that listens at a socket; None if there is none."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(str(address))
