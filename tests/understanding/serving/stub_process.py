@@ -14,6 +14,9 @@ import httpx
 
 from tests.training.fork_server import own_fork_server
 
+HTTP = httpx.Client(timeout=30.0, limits=httpx.Limits(max_keepalive_connections=0))
+"""Shared, since each client reads all certificates for 20 ms; without connections that a kill would break."""
+
 
 class StubProcess:
     """A process with a stub server for each model."""
@@ -42,7 +45,7 @@ class StubProcess:
         for url in self.urls:
             while True:
                 try:
-                    if httpx.get(f"{url}/health", timeout=5.0).status_code == 200:
+                    if HTTP.get(f"{url}/health", timeout=5.0).status_code == 200:
                         break
                 except httpx.HTTPError:
                     assert time.monotonic() < last and self._process.poll() is None, f"the stub at {url} did not start"
@@ -50,15 +53,15 @@ class StubProcess:
 
     def inject(self, number: int = 0, **faults: int) -> None:
         """Set the faults of one server: how often each is injected, -1 for always. Without any: none."""
-        httpx.post(f"{self.urls[number]}/_stub/faults", json=faults, timeout=30.0).raise_for_status()
+        HTTP.post(f"{self.urls[number]}/_stub/faults", json=faults).raise_for_status()
 
     def reset(self, number: int = 0) -> None:
         """Remove the faults of one server, and what it has loaded and cached beside its weights."""
-        httpx.post(f"{self.urls[number]}/_stub/reset", timeout=30.0).raise_for_status()
+        HTTP.post(f"{self.urls[number]}/_stub/reset").raise_for_status()
 
     def log(self, number: int = 0) -> list[str]:
         """Return the paths of the requests so far."""
-        found: list[str] = httpx.get(f"{self.urls[number]}/_stub/log", timeout=30.0).json()
+        found: list[str] = HTTP.get(f"{self.urls[number]}/_stub/log").json()
         return found
 
     def kill(self) -> None:
