@@ -1,4 +1,4 @@
-"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|align|mixture|direct|judge`."""
+"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|align|angles|mixture|direct|judge`."""
 
 from __future__ import annotations
 
@@ -270,6 +270,34 @@ def align(
     write_samples(found.kept, out)
     typer.echo(f"{out}: {len(found.kept)} of {len(found.scores)} prompts stay, the nearest to the mean learning curve")
     typer.echo(f"Train with data.path={out}")
+
+
+@app.command()
+def angles(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy and data.path.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The samples with their angles, as JSON Lines.")],
+) -> None:
+    """Measure how nearly a model's hidden states of each prompt point one way, to rank prompts by it."""
+    from mmrl.cli.console import progress_bar
+    from mmrl.config import load_config
+    from mmrl.data.angle_prompts import ANGLE
+    from mmrl.data.jsonl import write_samples
+    from mmrl.workflows.prompt_angles import with_angles
+
+    config = load_config(recipe, overrides or [])
+    with progress_bar("reading") as update:
+        found = with_angles(config, update)
+    write_samples(found, out)
+    measured = sorted(sample.metadata[ANGLE] for sample in found)
+    typer.echo(
+        f"{out}: {len(found)} samples, angle concentration from {measured[0]:.3f} to {measured[-1]:.3f}, "
+        f"median {measured[len(measured) // 2]:.3f}"
+    )
+    typer.echo(f"Train with data.prompts.name=angle_concentration data.path={out}")
 
 
 @app.command()

@@ -1,0 +1,18 @@
+"""The prompts of the experiment on their order: a stated share is too long, and none comes twice."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from mmrl_shapeworld.reasoning.angled_prompts import PROMPTS, partly_too_long
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.7])
+def test_a_stated_share_of_the_prompts_is_too_long(share):
+    samples = partly_too_long(share)
+    operands = [len(re.findall("[0-9]+", sample.prompt)) for sample in samples]
+    assert set(operands) <= {*range(2, 7), *range(14, 21)}
+    assert sum(count > 6 for count in operands) / len(samples) == pytest.approx(share, abs=0.003)
+    assert len({sample.id for sample in samples}) == len(samples) <= PROMPTS
