@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from mmrl.config.data import (
     AdaptiveGroupSamplingConfig,
+    AngleConcentrationPromptsConfig,
     DataConfig,
     DynamicGroupSamplingConfig,
     HardestPromptsConfig,
@@ -18,6 +19,7 @@ from mmrl.config.data import (
 )
 from mmrl.config.growing import GrowingPromptsConfig
 from mmrl.config.written_prompts import WrittenPromptsConfig
+from mmrl.data.angle_prompts import AngleSampler
 from mmrl.data.growing_prompts import GrowingSampler
 from mmrl.data.hardest_prompts import HardestSampler
 from mmrl.data.mixture_prompts import MixtureSampler
@@ -56,6 +58,8 @@ def build_prompts(
         return HardestSampler(samples, data.groups, seed, keep=chosen.keep)
     if isinstance(chosen, MixturePromptsConfig):
         return MixtureSampler(samples, data.groups, seed, weights=chosen.weights)
+    if isinstance(chosen, AngleConcentrationPromptsConfig):
+        return AngleSampler(samples, data.groups, seed, **chosen.model_dump(exclude={"name"}))
     if isinstance(chosen, GrowingPromptsConfig) and iterations is not None:
         settings = chosen.model_dump(exclude={"name", "proposer"})
         return GrowingSampler(samples, data.groups, seed, chosen.proposer.proposer(), **settings)

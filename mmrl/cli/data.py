@@ -1,4 +1,4 @@
-"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|align|direct|judge`."""
+"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|align|angles|mixture|direct|judge`."""
 
 from __future__ import annotations
 
@@ -270,6 +270,70 @@ def align(
     write_samples(found.kept, out)
     typer.echo(f"{out}: {len(found.kept)} of {len(found.scores)} prompts stay, the nearest to the mean learning curve")
     typer.echo(f"Train with data.path={out}")
+
+
+@app.command()
+def angles(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy and data.path.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The samples with their angles, as JSON Lines.")],
+) -> None:
+    """Measure how nearly a model's hidden states of each prompt point one way, to rank prompts by it."""
+    from mmrl.cli.console import progress_bar
+    from mmrl.config import load_config
+    from mmrl.data.angle_prompts import ANGLE
+    from mmrl.data.jsonl import write_samples
+    from mmrl.workflows.prompt_angles import with_angles
+
+    config = load_config(recipe, overrides or [])
+    with progress_bar("reading") as update:
+        found = with_angles(config, update)
+    write_samples(found, out)
+    measured = sorted(sample.metadata[ANGLE] for sample in found)
+    typer.echo(
+        f"{out}: {len(found)} samples, angle concentration from {measured[0]:.3f} to {measured[-1]:.3f}, "
+        f"median {measured[len(measured) // 2]:.3f}"
+    )
+    typer.echo(f"Train with data.prompts.name=angle_concentration data.path={out}")
+
+
+@app.command()
+def mixture(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Runs with other weights in data.prompts.weights, evaluated alike."),
+    ],
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The weights, the fit and its runs, as YAML.")],
+    metric: Annotated[str, typer.Option(metavar="NAME", help="A reward of the last evaluation.")] = "total",
+    on: Annotated[str, typer.Option(metavar="SPLIT", help="validation, heldout or greedy.")] = "validation",
+    source: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only evaluated samples from this source; repeatable.")
+    ] = None,
+    ridge: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Penalty of the fit.", show_default="that of the least leave-one-out error"),
+    ] = None,
+) -> None:
+    """Predict the outcome of training from the weights of its sources, and write the weights of the best one."""
+    from mmrl.workflows.predicted_mixture import predicted_mixture
+
+    found = predicted_mixture(runs, metric, on=on, sources=source or (), ridge=ridge)
+    found.write(out)
+    best = max(found.outcomes)
+    weights = ", ".join(f"{name}: {weight:.4g}" for name, weight in found.table()["weights"].items())
+    typer.echo(
+        f"{out}: {metric} {found.predicted:.3f} is predicted with the best weights and {found.even:.3f} with equal "
+        f"ones; the best of {len(found.runs)} runs has {best:.3f}"
+    )
+    typer.echo(
+        f"Each run predicted from the others: error {found.fit.error:.4f} (penalty {found.fit.ridge:.3g}), and "
+        f"{found.fit.spread:.4f} by their mean"
+    )
+    typer.echo(f"Train with 'data.prompts={{name: mixture, weights: {{{weights}}}}}'")
 
 
 @app.command()

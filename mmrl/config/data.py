@@ -63,6 +63,23 @@ class MixturePromptsConfig(Section):
     """The weight of each `source` of the samples; only their ratio counts, and 0 leaves a source out."""
 
 
+class AngleConcentrationPromptsConfig(Section):
+    """Prompts around a place in the ranking by `metadata.angle`, which moves with the accuracy (GAIN-RL,
+    arXiv:2506.02281)."""
+
+    name: Literal["angle_concentration"] = "angle_concentration"
+    width: PositiveFloat = 0.13
+    """Standard deviation of the normal density over ranks, as a share of the data set; the paper's 1000 of 7,473."""
+    step: NonNegativeFloat = 0.13
+    """The largest move of its mean, as a share of the data set; 0 stays at the highest angles."""
+    every: PositiveInt = 10
+    """The iterations between two moves."""
+    target: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """The mean total reward above which the mean moves faster."""
+    sensitivity: PositiveFloat = 2.0
+    """The factor of the accuracy and of the angle in the move."""
+
+
 class FixedGroupSamplingConfig(Section):
     """`groups` prompts, `group_size` answers each."""
 
@@ -169,6 +186,7 @@ PromptsConfig = Annotated[
     | Annotated[StagedPromptsConfig, Tag("staged")]
     | Annotated[HardestPromptsConfig, Tag("hardest")]
     | Annotated[MixturePromptsConfig, Tag("mixture")]
+    | Annotated[AngleConcentrationPromptsConfig, Tag("angle_concentration")]
     | Annotated[GrowingPromptsConfig, Tag("growing")]
     | Annotated[WrittenPromptsConfig, Tag("written")],
     Discriminator(tag_of("name", "shuffled")),

@@ -25,6 +25,7 @@ from mmrl.finetuning.trainable import NothingTrained
 from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, RowStart, TargetText, row_starts
 from mmrl.rewards.parsing.boxes import Space
 from mmrl.tokens import pad_right
+from mmrl.tokens.log_probs import linear_head
 from mmrl.tokens.token_policy import TokenPolicy
 from mmrl.understanding.encoded_prompt import EncodedPrompt
 from mmrl.understanding.media_gradient_check import check_recorded_media
@@ -201,6 +202,28 @@ class VLMPolicy(TokenPolicy):
         self._trainable.save(folder)
         if self.heads is not None:
             self.heads.save(folder)
+
+    def prompt_tokens(self, sample: Sample, start: RowStart | None = None) -> Tensor:
+        """Return the tokens [L] of a prompt, those of images and videos included.
+
+        Raises:
+            DataError: the model does not take the sample's media.
+        """
+        return self._prompt(sample, start).inputs["input_ids"][0]
+
+    @torch.no_grad()
+    def prompt_states(self, sample: Sample) -> Tensor:
+        """Return the hidden states [L, D] float32 that the output layer reads at the L tokens of a prompt.
+
+        Raises:
+            DataError: the model does not take the sample's media.
+            ConfigError: the model has no output layer after its hidden states.
+        """
+        if linear_head(self.vlm.model) is None:
+            raise ConfigError(f"{type(self.vlm.model).__name__} has no hidden states that an output layer reads")
+        with self._precision():
+            inputs = self.vlm.to_device(self._prompt(sample, None).inputs)
+            return self.vlm.model.base_model(**inputs, use_cache=False).last_hidden_state[0].float()
 
     @torch.no_grad()
     def score_recording(self, recording: TokenRecording) -> Tensor:
