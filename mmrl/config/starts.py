@@ -21,6 +21,7 @@ STARTS: Registry[Any] = Registry(
         "aid_contrast": f"{_RULES}.contrast_rule:AidContrast",
         "token_budgets": f"{_RULES}.budget_rule:TokenBudgets",
         "rethinking": f"{_RULES}.rethinking:Rethinking",
+        "rephrasing": f"{_RULES}.rephrasing_rule:Rephrasing",
     },
     base=f"{_RULES}.start_rules:StartRule",
 )
@@ -31,8 +32,8 @@ class StartsConfig(Section):
     """A start rule by name, with its settings."""
 
     name: Annotated[str, registered(STARTS)]
-    """`solution_hints`, `knowledge_points`, `aid_contrast`, `token_budgets`, an installed rule, or
-    `path/to/file.py:Class` for one of your own."""
+    """`solution_hints`, `knowledge_points`, `aid_contrast`, `token_budgets`, `rephrasing`, an installed rule,
+    or `path/to/file.py:Class` for one of your own."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed to the rule's constructor."""
 

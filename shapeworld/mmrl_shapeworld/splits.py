@@ -24,6 +24,7 @@ from mmrl_shapeworld.reasoning import (
     criticised_chains,
     directed_calculations,
     listed_calls,
+    rephrased_calculations,
     trade_pairs,
     worksheets,
 )
@@ -80,6 +81,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (answer_pairs.NAMES, answer_pairs.samples),
     (trade_pairs.NAMES, trade_pairs.samples),
     (directed_calculations.NAMES, directed_calculations.samples),
+    (rephrased_calculations.NAMES, rephrased_calculations.samples),
     (listed_calls.NAMES, listed_calls.samples),
     (worksheets.NAMES, worksheets.samples),
     (call_traces.NAMES, call_traces.samples),

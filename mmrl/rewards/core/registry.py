@@ -88,6 +88,7 @@ BUILT_IN = {
     "reasoning_reflection": "mmrl.rewards.rules.reference_likelihood:ReasoningReflection",
     "likely_answer": "mmrl.rewards.rules.reference_likelihood:LikelyAnswer",
     "own_votes": "mmrl.rewards.rules.own_votes:OwnVotes",
+    "majority": "mmrl.rewards.rules.majority:Majority",
     "direct_verdict": "mmrl.rewards.rules.direct_verdict:DirectVerdict",
     # episodes of an environment
     "outcome": "mmrl.rewards.rules.outcome:EpisodeOutcome",

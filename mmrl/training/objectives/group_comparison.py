@@ -50,8 +50,8 @@ class GroupComparison(Objective):
         def loss(log_probs: Tensor) -> Tensor:
             if rollout.policy_version == self._policy.version:
                 metrics.maximum("log_prob_change_max", (log_probs.detach() - old)[mask].abs().max().item())
-            log_ratio = sequence_log_ratio(log_probs, old, mask).clamp(max=LARGEST)
-            ratio = log_ratio.detach()[comparable].exp()
+            log_ratio = sequence_log_ratio(log_probs, old, mask)
+            ratio = log_ratio.detach()[comparable].clamp(max=LARGEST).exp()
             metrics.mean("ratio_mean", ratio.mean().item(), weight=len(ratio))
             metrics.maximum("ratio_max", ratio.max().item())
             terms = self._terms(log_ratio, totals, rollout.group_index.to(mask.device), metrics)[comparable]
@@ -76,6 +76,7 @@ class PairwisePolicyGradient(GroupComparison):
     _config: P3OConfig
 
     def _terms(self, log_ratio: Tensor, totals: Tensor, group_index: Tensor, metrics: MetricAccumulator) -> Tensor:
+        log_ratio = log_ratio.clamp(max=LARGEST)
         outside = (log_ratio.detach().exp() - 1).abs() > self._config.clip
         known = totals.isfinite()
         metrics.mean("clip_fraction", outside[known].float().mean().item(), weight=int(known.sum()))

@@ -85,13 +85,14 @@ ELSEWHERE = {
         "hybrid",
         "learned_text",
         "likely_answer",
+        "majority",
         "own_votes",
         "reasoning_reflection",
         "reference_likelihood",
     ),
     *(name for name in BUILT_IN if name.startswith("judge")),
 }
-"""They need a model or a server, and have separate tests."""
+"""They need a model, a server or the votes of other answers, and have separate tests."""
 CHAINS_AND_PLANS = {
     *("path_coverage", "meta_actions", "hallucinated_text", "agent_plan", "rendered_cw_ssim", "uncertain_look"),
 }

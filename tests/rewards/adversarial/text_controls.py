@@ -82,6 +82,16 @@ FORMS = {
         "reflection_length", "word " * 20, "", "word", LONG, outcome={"attempts": [0.0, 1.0]}, target=20, most=200
     ),
     "thinking_mode": form("thinking_mode", "7", "8", "<think>x</think>8", "<think></think>8", "", answer="7"),
+    "majority": form(
+        "majority",
+        "<think>8;</think>56",
+        "<think>8;</think>63",
+        "<think></think>",
+        "56",
+        "",
+        "<think></think>56 63",
+        others=["<think>8;</think> 56", "56</think>56", "<think></think>56", "<think>56</think>7"],
+    ),
     "thinks": form("thinks", "<think>so it is</think>7", "7", "<think></think>7", "</think>7<think>", "think"),
 }
 

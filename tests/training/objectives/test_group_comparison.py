@@ -69,6 +69,20 @@ def test_rewards_are_needed(kind, config):
         kind(policy, config).backward(batch_of(policy, TOTALS[:4]), 1.0, 0, None)
 
 
+def test_a_wrong_answer_that_became_far_likelier_is_still_pulled_down():
+    """Its log-ratio of 30 is the logit of a prediction, which no bound on ratios may take from the gradient."""
+    policy = TokenPolicy()
+    batch = scored(policy, [0.0, 1.0, 1.0, 1.0])
+    log_probs = batch.rollout.log_probs.clone()
+    log_probs[0, batch.rollout.mask[0].nonzero()[0, 0]] -= 30
+    far = replace(batch, rollout=replace(batch.rollout, log_probs=log_probs, policy_version=policy.version - 1))
+    gradient, gauges = gradient_of(OutcomePrediction(policy, PACSConfig()), policy, [far])
+    # The wrong answer has the logit 30 and the weight 2; each right one lacks 10 to it and has the weight 2/3.
+    assert gauges.values()["loss"] == pytest.approx((2 * 30 + 3 * 2 / 3 * 10) / 4, rel=1e-3)
+    alone, _ = gradient_of(OutcomePrediction(policy, PACSConfig()), policy, [batch])
+    assert gradient.norm() > alone.norm()
+
+
 @each_kind
 def test_it_learns(kind, config):
     policy = TokenPolicy(prompts=4, spread=0.1)
