@@ -1,4 +1,4 @@
-"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|align|angles|mixture|direct|judge`."""
+"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|select|align|angles|mixture|direct|judge`."""
 
 from __future__ import annotations
 
@@ -248,6 +248,38 @@ def filter_(
     typer.echo(
         f"{out}: {len(found.kept)} of {len(found.rates)} prompts stay; {found.never} are solved too rarely, "
         f"{found.always} too often, and {found.unscored} could not be scored"
+    )
+    typer.echo(f"Train with data.path={out}")
+
+
+@app.command()
+def select(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="The run to choose for: its policy, data.path and rewards.")
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The prompts that stay, as JSON Lines.")],
+    answers: Annotated[int, typer.Option(min=2, help="Answers to each prompt.")] = 8,
+    share: Annotated[float, typer.Option(help="Of the prompts that stay.")] = 0.3,
+) -> None:
+    """Keep the prompts whose answers differ most in reward, before a policy is trained."""
+    from mmrl.build.training_setup import check as check_config
+    from mmrl.cli.console import console
+    from mmrl.config import load_config
+    from mmrl.data.jsonl import write_samples
+    from mmrl.workflows.prompt_variance import varied_prompts
+
+    config = load_config(recipe, overrides or [])
+    check_config(config)
+    with console().status(f"answering {config.data.path}"):
+        found = varied_prompts(config, answers, share)
+    write_samples(found.kept, out)
+    typer.echo(
+        f"{out}: {len(found.kept)} of {len(found.variances)} prompts stay, those with the largest variance of rewards; "
+        f"{sum(not each > 0 for each in found.variances.values())} have none"
     )
     typer.echo(f"Train with data.path={out}")
 

@@ -7,22 +7,15 @@ arXiv:2505.16282, which trains on the tasks that its base solved at least once i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.build.datasets import load_samples
-from mmrl.build.policies import build_policy, prepare_samples
-from mmrl.build.reward_suites import build_rewards, replace_named_rewards
-from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.evaluation.evaluate import evaluate
-from mmrl.rewards.core.reward_io import TOTAL
-from mmrl.rewards.core.routing import SharedLoader
+from mmrl.workflows.answered_prompts import answered_prompts
 
 
 @dataclass(frozen=True)
@@ -49,23 +42,10 @@ def filter_prompts(
         ConfigError: the run samples no answers, or nothing lies within the bounds.
         DataError: a sample cannot be read.
     """
-    if config.algorithm.experience != "rollouts":
-        raise ConfigError(f"algorithm: {config.algorithm.name} samples no answers: choose grpo to filter with")
     if not above < below:
         raise ConfigError(f"--above is {above:g}, --below is {below:g}: nothing lies between them")
-    loaded = load_samples(config.data.path, config.media)
-    policy = build_policy(config.policy, config.sampling, config.media, config.environment)
-    named = replace_named_rewards(loaded, config.scoring)
-    samples = prepare_samples(policy, config.policy, config.answers, config.sampling, named)
-    rates: dict[str, float] = {}
-    rows = BatchPlan.of(config).micro_batch
-    size = max(1, rows // answers)
-    with closing(build_rewards(config, samples, SharedLoader())) as suite:
-        for first in range(0, len(samples), size):
-            part = samples[first : first + size]
-            found = evaluate(policy, part, suite, draws=answers, batch=rows, seed=config.seed + first, pictures=0)
-            rates |= dict(zip(found.ids, success_rates(found.by_prompt(TOTAL), success), strict=True))
-    values = np.array([rates[sample.id] for sample in loaded])
+    loaded, totals = answered_prompts(config, answers)
+    values = np.array(success_rates(totals, success))
     within = (values > above) & (values < below)
     if not within.any():
         raise ConfigError(
@@ -74,7 +54,7 @@ def filter_prompts(
         )
     return FilteredPrompts(
         kept=[sample for sample, keep in zip(loaded, within, strict=True) if keep],
-        rates=rates,
+        rates={sample.id: rate for sample, rate in zip(loaded, values.tolist(), strict=True)},
         never=int((values <= above).sum()),
         always=int((values >= below).sum()),
         unscored=int(np.isnan(values).sum()),

@@ -74,6 +74,20 @@ def test_more_validation_prompts_are_of_the_same_purpose_and_lengths_and_none_of
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_prompts_of_some_hard_subtractions_have_one_or_two_or_more_by_chance(family):
+    counts = Counter()
+    for part, purpose in (("", "train"), ("-development", "development"), ("-validation", "validation")):
+        found = calculations(f"{family}-some-subtractions{part}")
+        assert {part_of(each) for each in found} == {purpose} and len(set(found)) == len(found)
+        assert {each.operands for each in found} == {3, 4, 5}
+        pairs = [zip(each.operators, each.digits, strict=True) for each in found]
+        counts.update(sum(operator == "-" and digit in (8, 9) for operator, digit in some) for some in pairs)
+    assert not counts[0] and counts[1] + counts[2] > 0.9 * counts.total() and min(counts[1], counts[2]) > 800
+    train, development = (splits.samples(f"{family}-some-subtractions{part}") for part in ("", "-development"))
+    assert train[0].demonstration == train[0].metadata["chain"] and development[0].demonstration is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_prompts_of_hard_subtractions_and_later_ones_are_those_of_their_purpose_alone(family):
     for part, purpose in (("", "train"), ("-development", "development"), ("-validation", "validation")):
         found = calculations(f"{family}-subtractions{part}")

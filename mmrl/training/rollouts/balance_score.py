@@ -16,7 +16,9 @@ from mmrl.training.rollouts.controllers import Controller, Probe, ProbeAnswers
 
 @dataclass(frozen=True)
 class BalanceScore(Controller):
-    """The pair with the best balance score, B-STaR (arXiv:2412.17256), equations 3 and 4.
+    """The pair with the best balance score, B-STaR (arXiv:2412.17256), section 3.
+
+    Set `advantage.keep` to the number of answers to a prompt: the score takes all that reach the threshold for kept.
 
     Raises:
         ConfigError: there are no candidates, or a temperature or `wanted` is not above 0.
@@ -54,12 +56,14 @@ class BalanceScore(Controller):
 def balance_score(answers: ProbeAnswers, threshold: float, wanted: int, right: str = TOTAL) -> float:
     """Return the mean over prompts of min(u / wanted, 1) u / n.
 
-    n is the number of answers to a prompt that are kept, those with a total of at least `threshold`, and u that of
-    different right texts among them. A prompt without a kept answer has 0.
+    n is the number of different texts among the kept answers to a prompt, those with a total of at least `threshold`,
+    and u the number of these that are right. A prompt without a kept answer has 0. Of equal texts one alone is counted
+    in n as in u, as the authors do, who select no text twice (hkust-nlp/B-STaR train_code/determine_hyper.py@a0f5d95):
+    otherwise a right answer would lower the score whenever it is written again.
 
     >>> rewards = np.array([[1.0, 1.0, 1.0, 0.0]])
     >>> balance_score(ProbeAnswers([["a", "a", "b", "c"]], {"total": rewards}), 1.0, wanted=4)
-    0.3333333333333333
+    0.5
     """
     if right not in answers.rewards:
         known = ", ".join(sorted(answers.rewards))
@@ -68,6 +72,7 @@ def balance_score(answers: ProbeAnswers, threshold: float, wanted: int, right: s
     good = kept & (np.nan_to_num(answers.rewards[right], nan=-np.inf) >= 1)
     scores = []
     for texts, keep, fine in zip(answers.texts, kept, good, strict=True):
-        different = len({text for text, each in zip(texts, fine, strict=True) if each})
-        scores.append(min(different / wanted, 1.0) * different / keep.sum() if keep.any() else 0.0)
+        different = len({text for text, each in zip(texts, keep, strict=True) if each})
+        right_ones = len({text for text, each in zip(texts, fine, strict=True) if each})
+        scores.append(min(right_ones / wanted, 1.0) * right_ones / different if different else 0.0)
     return float(np.mean(scores))

@@ -6,9 +6,11 @@ five prompts have 14 to 20 operands, and the models before training almost never
 Those of `sums-subtractions`, `sums-subtractions-development` and `sums-subtractions-validation` have as many, and at
 least four steps subtract 8 or 9. `sums-few-subtractions` is the beginning of them, and `sums-rarely-subtractions` has
 these after all of `sums-short`; every fourth prompt of `sums-partly-subtractions` is one of `sums-subtractions`, and
-the others are of `sums-train`. `sums-later-validation` has prompts with the smallest and the largest two numbers of
-operands, equally many of each, and none of the first 384 of `sums-validation`: for studies that were decided on these.
-`sums-short` has the smallest two, for runs that are tested on more steps than they were trained on. In `sums-halves`,
+the others are of `sums-train`. Those of `sums-some-subtractions` (and `-development`, `-validation`) have three to five
+operands, and one or two steps that subtract 8 or 9, or more by chance. `sums-later-validation` has prompts with the
+smallest and the largest two numbers of operands, equally many of each, and none of the first 384 of `sums-validation`:
+for studies that were decided on these. `sums-short` has the smallest two, for runs that are tested on more steps than
+they were trained on. In `sums-halves`,
 `sums-halves-development` and `sums-halves-validation`, two operands are as likely as the largest two numbers of them
 together, before prompts that come twice are left out. In `sums-reflections`, demonstrations are episodes of two turns
 for the environment `attempts`. In `sums-announced`, every second prompt begins with a budget of tokens, as in
@@ -73,6 +75,9 @@ MORE = {
     "subtractions": ("train", 85, FEW),
     "subtractions-development": ("development", 86, 512),
     "subtractions-validation": ("validation", 87, 512),
+    "some-subtractions": ("train", 88, 1024),
+    "some-subtractions-development": ("development", 89, 512),
+    "some-subtractions-validation": ("validation", 90, 512),
     "short": ("train", 83, FEW),
     "halves": ("train", 79, FEW),
     "halves-development": ("development", 80, 512),
@@ -81,6 +86,8 @@ MORE = {
 """The purpose, seed and size of the splits of hard prompts, of short ones and of two halves."""
 HARD_STEPS = 4
 """In `-subtractions`, the steps of a prompt that are replaced by subtractions which a careless writer does wrongly."""
+SOME_STEPS = (1, 2)
+"""In `-some-subtractions`, the number of these steps, each equally likely."""
 SECOND_HALF, FURTHER = "validation-later", ("validation-more", "validation-last")
 FIRST_HALF = PARTS["validation"][1] // 2
 """The number of validation prompts that are not in `-validation-later`, from the first."""
@@ -97,7 +104,7 @@ SAME_PROMPTS = ("reflections", "announced", *WRITERS, "checked", "trusted")
 """Splits that have the calculations of `-train`."""
 TRAINING = (
     *("train", "few", "mostly-hard", "hard", "hardest", "rarely-hard", "subtractions", "short", "halves", "questions"),
-    *("few-subtractions", "rarely-subtractions", "partly-subtractions"),
+    *("some-subtractions", "few-subtractions", "rarely-subtractions", "partly-subtractions"),
     *SAME_PROMPTS,
 )
 _ALL = dict.fromkeys((*PARTS, *MORE, *TRAINING, "later-validation", SECOND_HALF, *FURTHER))
@@ -156,7 +163,9 @@ def _drawn(family: Family, part: str, of: str, seed: int, size: int) -> tuple[Ca
     while len(drawn) < size:
         calculation = sample_calculation(family, rng, lengths)
         if part.startswith("subtractions"):
-            calculation = _with_hard_subtractions(calculation, rng)
+            calculation = _with_hard_subtractions(calculation, rng, HARD_STEPS)
+        if part.startswith("some-subtractions"):
+            calculation = _with_hard_subtractions(calculation, rng, int(rng.choice(SOME_STEPS)))
         if of != "longer" and part_of(calculation) != of:
             continue
         if part == "train" or calculation not in seen:
@@ -175,15 +184,17 @@ def _lengths(family: Family, part: str) -> Sequence[int]:
         return family.operands[-3:]
     if part == "short":
         return family.operands[:2]
+    if part.startswith("some-subtractions"):
+        return family.operands[1:4]
     if part.startswith("halves"):
         return (*[family.operands[0]] * 2, *family.operands[-2:])
     return family.operands
 
 
-def _with_hard_subtractions(calculation: Calculation, rng: np.random.Generator) -> Calculation:
-    """Return a calculation of which `HARD_STEPS` steps were replaced by subtractions of 8 or 9."""
+def _with_hard_subtractions(calculation: Calculation, rng: np.random.Generator, steps: int) -> Calculation:
+    """Return a calculation of which that many steps were replaced by subtractions of 8 or 9."""
     operators, digits = list(calculation.operators), list(calculation.digits)
-    for place in rng.choice(len(digits), min(HARD_STEPS, len(digits)), replace=False).tolist():
+    for place in rng.choice(len(digits), min(steps, len(digits)), replace=False).tolist():
         operators[place], digits[place] = "-", HARD_DIGITS[int(rng.integers(len(HARD_DIGITS)))]
     return replace(calculation, operators="".join(operators), digits=tuple(digits))
 

@@ -50,10 +50,30 @@ def probed(texts, totals, **more):
 
 
 def test_score_by_hand():
-    """Three kept, two different, four wanted: 2/4 * 2/3. None kept: 0. Four different ones: 1."""
+    """Two different ones kept, four wanted: 2/4 * 2/2. None kept: 0. Four different ones: 1."""
     texts = [["a", "a", "b", "x"], ["a", "b", "c", "d"], ["a", "b", "c", "d"]]
     found = probed(texts, [[1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]])
-    assert balance_score(found, 1.0, wanted=4) == pytest.approx((0.5 * 2 / 3 + 0 + 1) / 3)
+    assert balance_score(found, 1.0, wanted=4) == pytest.approx((0.5 + 0 + 1) / 3)
+
+
+def test_score_by_hand_with_wrong_answers_that_are_kept():
+    """Kept a, b, b, x, x, y: right are a and b, different a, b, x, y. One wanted: 1 * 2/4; four: 2/4 * 2/4."""
+    found = probed([["a", "b", "b", "x", "x", "y", "z"]], [[2, 2, 2, 1, 1, 1, 0]], numeric=[[1, 1, 1, 0, 0, 0, 0]])
+    assert balance_score(found, 1.0, wanted=1, right="numeric") == pytest.approx(0.5)
+    assert balance_score(found, 1.0, wanted=4, right="numeric") == pytest.approx(0.25)
+
+
+@given(st.integers(0, 1000), st.integers(1, 6), st.floats(-1, 2))
+def test_answers_that_are_written_again_change_nothing(seed, wanted, threshold):
+    rng = np.random.default_rng(seed)
+    worth = rng.uniform(-1, 2, 3)
+    rows = rng.integers(0, 3, (2, 5))
+    twice = np.concatenate([rows, rows], axis=1)
+    once, again = (
+        balance_score(probed([[str(each) for each in row] for row in found], worth[found]), threshold, wanted)
+        for found in (rows, twice)
+    )
+    assert again == pytest.approx(once)
 
 
 def test_a_threshold_that_keeps_wrong_answers_is_worse():

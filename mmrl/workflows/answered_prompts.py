@@ -1,0 +1,47 @@
+"""The answers of a policy to the prompts of a data set before any training, by which `mmrl data` chooses among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmrl.build.datasets import load_samples
+from mmrl.build.policies import build_policy, prepare_samples
+from mmrl.build.reward_suites import build_rewards, replace_named_rewards
+from mmrl.config.batch_sizes import BatchPlan
+from mmrl.config.train import TrainConfig
+from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError
+from mmrl.evaluation.evaluate import evaluate
+from mmrl.rewards.core.reward_io import TOTAL
+from mmrl.rewards.core.routing import SharedLoader
+
+
+def answered_prompts(
+    config: TrainConfig,
+    answers: int,  # to each prompt
+) -> tuple[Sequence[Sample], NDArray[np.float32]]:  # P samples as in the data set; [P, answers], NaN: not scored
+    """Answer each prompt of `data.path` as in training, before any training, and return samples and total rewards.
+
+    Raises:
+        ConfigError: the run samples no answers.
+        DataError: a sample cannot be read.
+    """
+    if config.algorithm.experience != "rollouts":
+        raise ConfigError(f"algorithm: {config.algorithm.name} samples no answers: choose grpo to answer prompts with")
+    loaded = load_samples(config.data.path, config.media)
+    policy = build_policy(config.policy, config.sampling, config.media, config.environment)
+    named = replace_named_rewards(loaded, config.scoring)
+    samples = prepare_samples(policy, config.policy, config.answers, config.sampling, named)
+    totals: dict[str, NDArray[np.float32]] = {}
+    rows = BatchPlan.of(config).micro_batch
+    size = max(1, rows // answers)
+    with closing(build_rewards(config, samples, SharedLoader())) as suite:
+        for first in range(0, len(samples), size):
+            part = samples[first : first + size]
+            found = evaluate(policy, part, suite, draws=answers, batch=rows, seed=config.seed + first, pictures=0)
+            totals |= dict(zip(found.ids, found.by_prompt(TOTAL), strict=True))
+    return loaded, np.array([totals[sample.id] for sample in loaded], np.float32)
