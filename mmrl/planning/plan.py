@@ -16,6 +16,7 @@ from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.train import TrainConfig
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError, GenerationError
+from mmrl.generation.memory.estimate import models_that_write
 from mmrl.generation.memory.memory_report import MemoryEstimate
 from mmrl.planning.assumptions import Assumptions, default_assumptions
 from mmrl.planning.phase_measurement import Measurement, measure
@@ -157,9 +158,9 @@ def device_bytes(device: str) -> int:
 
 
 def _memory(config: TrainConfig, measured: Measurement) -> tuple[MemoryEstimate, str]:
-    """Return the memory of a process: of a pipeline from its configuration files, else as it was counted."""
+    """Return the memory of a process: of pipelines alone from configuration files, else as it was counted."""
     counted = "tensors that torch allocated in up to 8 calls" if measured.device == "cpu" else "CUDA's allocator"
-    if config.policy.kind != "pipeline":
+    if config.policy.kind != "pipeline" or models_that_write(config):
         return measured.memory, f"counted: {counted}"
     try:
         return estimate_memory(config), "from the model's configuration files, as mmrl train --dry-run"

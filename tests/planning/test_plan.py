@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from mmrl.build.policies import estimate_memory
 from mmrl.cli import app
 from mmrl.cli.plan import _seconds
 from mmrl.config import load_config
@@ -40,6 +41,19 @@ def test_memory_by_place_is_that_of_the_dry_run(plan):
     for forecast in plan.forecasts[1:]:
         expected = plan.memory.bytes_of_processes(forecast.devices, plan.assumptions.parts(forecast.devices))
         assert {each.place: each.memory for each in forecast.places} == expected
+
+
+def test_a_model_that_writes_beside_a_pipeline_is_counted(plan):
+    """No configuration file of a pipeline describes it, so the dry run names it, and the plan counts it."""
+    beside = "models={reader: {kind: vlm, model: 'shapeworld:vlm-worlds'}}"
+    config = load_config("quickstart", [*SMALL, beside])
+    found = plan_run(config, 1, repeats=1)
+    (reader,) = found.memory.others
+    assert found.memory_source.startswith("counted") and reader.name == "reader" and reader.weights > 2**20
+    assert found.memory.resident >= plan.memory.resident + reader.weights
+    assert any(
+        "models that write (reader), which `mmrl plan` counts" in each for each in estimate_memory(config).assumptions
+    )
 
 
 def test_strict_is_refused_where_calls_do_not_divide(plan):

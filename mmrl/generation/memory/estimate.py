@@ -115,6 +115,11 @@ def teachers_of(config: TrainConfig) -> list[str]:
     return [name for name, model in config.models.items() if model.model and kind_of(config, name) == "pipeline"]
 
 
+def models_that_write(config: TrainConfig) -> list[str]:
+    """Return the names of further models that no configuration file describes here: they are counted once loaded."""
+    return [name for name, model in config.models.items() if model.model and kind_of(config, name) != "pipeline"]
+
+
 def count_weights(architecture: Architecture, dtype: torch.dtype) -> list[ComponentWeights]:
     """Return the sizes of all networks of a pipeline."""
     counted = []
@@ -266,8 +271,8 @@ def _assumptions(config: TrainConfig, architecture: Architecture) -> Iterator[st
         yield f"Full training: as in float32, with a {config.policy.dtype} copy of the weights while a graph lives."
     if teachers := teachers_of(config):
         yield f"Models beside the policy are taken for as large as it: {', '.join(teachers)}."
-    if others := [n for n, model in config.models.items() if model.model and kind_of(config, n) != "pipeline"]:
-        yield f"Not counted: models of another kind ({', '.join(others)})."
+    if others := models_that_write(config):
+        yield f"Not counted: models that write ({', '.join(others)}), which `mmrl plan` counts."
     yield "Not counted: reward models, pictures on their way to the CPU, CUDA's own memory, fragmentation."
     if config.data.validation:
         yield f"Not counted: evaluation, which generates evaluation.batch = {config.evaluation.batch} at once."
