@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.data.sample import Sample
-from mmrl.rewards.core.reward_errors import ScoringFailed
 
 if TYPE_CHECKING:
     from mmrl.rewards.core.reward_io import RewardContext
@@ -65,6 +64,5 @@ def denoiser_of(context: RewardContext, name: str) -> DenoisingModel:
     """
     found = context.models.get(name)
     if not isinstance(found, DenoisingModel):
-        known = ", ".join(context.models) or "none: these answers are scored outside of a run"
-        raise ScoringFailed(f"there is no generator {name} (there is {known})", "no_model")
+        raise context.no_model(f"generator {name}")
     return found

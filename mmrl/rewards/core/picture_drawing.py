@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from mmrl.data.sample import Sample
-from mmrl.rewards.core.reward_errors import ScoringFailed
 
 if TYPE_CHECKING:
     from mmrl.rewards.core.reward_io import RewardContext
@@ -35,6 +34,5 @@ def painter_of(context: RewardContext, name: str) -> PictureModel:
     """
     found = context.models.get(name)
     if not isinstance(found, PictureModel):
-        known = ", ".join(context.models) or "none: these answers are scored outside of a run"
-        raise ScoringFailed(f"there is no model {name} that draws (there is {known})", "no_model")
+        raise context.no_model(f"model {name} that draws")
     return found

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mmrl.data.sample import Sample
-from mmrl.rewards.core.reward_errors import Failure, RewardError, Status
+from mmrl.rewards.core.reward_errors import Failure, RewardError, ScoringFailed, Status
 
 Direction = Literal["higher", "lower"]
 
@@ -113,6 +113,11 @@ class RewardContext:
     Empty outside of training."""
     seed: int = 0
     """The seed of what a reward draws by chance; another one in each iteration."""
+
+    def no_model(self, wanted: str) -> ScoringFailed:
+        """Return the error of a reward that does not find the model which it is computed with."""
+        known = ", ".join(self.models) or "none: these answers are scored outside of a run"
+        return ScoringFailed(f"there is no {wanted} (there is {known})", "no_model")
 
 
 @dataclass(frozen=True)

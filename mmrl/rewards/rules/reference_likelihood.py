@@ -198,8 +198,7 @@ def model_of(context: RewardContext, name: str) -> TextModel:
         ScoringFailed: answers are scored outside of a run, or it has no such model.
     """
     if name not in context.models:
-        known = ", ".join(context.models) or "none: these answers are scored outside of a run"
-        raise ScoringFailed(f"there is no model {name} (there is {known})", "no_model")
+        raise context.no_model(f"model {name}")
     found: TextModel = context.models[name]
     return found
 
