@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mmrl.data.prompts import Outcome, PromptSource
+from mmrl.data.prompts import Outcome, PromptSource, check_enough, found_by_id
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 
@@ -54,11 +54,7 @@ class AngleSampler(PromptSource):
                     f"sample {sample.id!r}: metadata.{ANGLE} is {angle!r:.40}, and angle_concentration ranks prompts "
                     "by it: measure it with `mmrl data angles RECIPE --out FILE`, and train with data.path=FILE"
                 )
-        if len(samples) < groups:
-            raise DataError(
-                f"the data set has {len(samples)} samples, fewer than the {groups} groups of an iteration: "
-                "add samples or lower data.groups"
-            )
+        check_enough(samples, groups)
         self.samples = sorted(samples, key=lambda sample: -float(sample.metadata[ANGLE]))
         self._by_id = {sample.id: sample for sample in samples}
         self._fingerprint = hashlib.sha256("\0".join(each.id for each in self.samples).encode()).hexdigest()
@@ -94,9 +90,7 @@ class AngleSampler(PromptSource):
         Raises:
             DataError: there is no such sample.
         """
-        if id not in self._by_id:
-            raise DataError(f"the data set has no sample {id!r}: resume with the same samples")
-        return self._by_id[id]
+        return found_by_id(self._by_id, id)
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
         """Count the rewards and angles of an iteration's prompts, and move the mean where a round is over."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mmrl.data.prompts import Outcome, PromptSampler, PromptSource
+from mmrl.data.prompts import Outcome, PromptSampler, PromptSource, found_by_id
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 
@@ -45,9 +45,7 @@ class HardestSampler(PromptSource):
         Raises:
             DataError: there is no such sample.
         """
-        if id not in self._index:
-            raise DataError(f"the data set has no sample {id!r}: resume with the same samples")
-        return self.samples[self._index[id]]
+        return self.samples[found_by_id(self._index, id)]
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
         """Remember the mean total reward of each prompt."""

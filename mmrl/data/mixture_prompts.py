@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmrl.data.prompts import PromptSampler, PromptSource
+from mmrl.data.prompts import PromptSampler, PromptSource, check_enough
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 
@@ -36,11 +36,7 @@ class MixtureSampler(PromptSource):
                 f"data.prompts.weights has {', '.join(sorted(weights))}, and the samples are of the sources "
                 f"{', '.join(sorted(parts))}: give each source a weight, 0 to leave it out"
             )
-        if len(samples) < groups:
-            raise DataError(
-                f"the data set has {len(samples)} samples, fewer than the {groups} groups of an iteration: "
-                "add samples or lower data.groups"
-            )
+        check_enough(samples, groups)
         self._groups = groups
         self._parts = {name: PromptSampler(part, 1, seed) for name, part in sorted(parts.items())}
         self._owed = dict.fromkeys(self._parts, 0.0)

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,29 @@ class PromptSource(Protocol):
         """Continue exactly where `state_dict` was taken."""
 
 
+T = TypeVar("T")
+
+
+def found_by_id(known: Mapping[str, T], id: str) -> T:
+    """Return what a sampler keeps of the sample with this id.
+
+    Raises:
+        DataError: the data set has no such sample.
+    """
+    if id not in known:
+        raise DataError(f"the data set has no sample {id!r}: resume with the same samples")
+    return known[id]
+
+
+def check_enough(samples: Sequence[Sample], groups: int) -> None:
+    """Raise DataError unless an iteration can have `groups` different samples."""
+    if len(samples) < groups:
+        raise DataError(
+            f"the data set has {len(samples)} samples, fewer than the {groups} groups of an iteration: "
+            "add samples or lower data.groups"
+        )
+
+
 class PromptSampler(PromptSource):
     """An endless sequence of batches of `groups` samples, shuffled in each epoch.
 
@@ -77,11 +100,7 @@ class PromptSampler(PromptSource):
     def __init__(self, samples: Sequence[Sample], groups: int, seed: int) -> None:
         if groups < 1:
             raise DataError(f"groups is {groups}; an iteration needs at least one prompt")
-        if len(samples) < groups:
-            raise DataError(
-                f"the data set has {len(samples)} samples, fewer than the {groups} groups of an iteration: "
-                "add samples or lower data.groups"
-            )
+        check_enough(samples, groups)
         self.samples = list(samples)
         self._groups = groups
         self._fingerprint = hashlib.sha256("\0".join(map(_identity, self.samples)).encode()).hexdigest()
@@ -128,9 +147,7 @@ class PromptSampler(PromptSource):
         Raises:
             DataError: there is no such sample.
         """
-        if id not in self._by_id:
-            raise DataError(f"the data set has no sample {id!r}: resume with the same samples")
-        return self._by_id[id]
+        return found_by_id(self._by_id, id)
 
     def has(self, id: str) -> bool:
         """Return whether the data set has a sample with this id."""
