@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mmrl.cli.recipe_overrides import Overrides
 from mmrl.cli.reward_settings import RewardArgs, reward_settings, weighted_rewards
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from mmrl.config.media import MediaConfig
+    from mmrl.config.train import TrainConfig
     from mmrl.environments.traces.trace_folder import Trace
     from mmrl.understanding.tasks.check_data import Report
 
@@ -129,9 +131,7 @@ def traces(
 def pivots(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy, the environment and data.path.")],
     out: Annotated[Path, typer.Argument(metavar="FILE", help="The JSON Lines file of the steps that are kept.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
-    ] = None,
+    overrides: Overrides = None,
     below: Annotated[
         float, typer.Option(metavar="RATE", help="Keep steps at which fewer than this share of the actions count.")
     ] = 1.0,
@@ -155,9 +155,7 @@ def pivots(
 def progress(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy, the environment and data.path.")],
     out: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the estimator.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
-    ] = None,
+    overrides: Overrides = None,
     key: Annotated[str, typer.Option(metavar="KEY", help="Of the outcome that contributions sum to.")] = "success",
 ) -> None:
     """Let a policy play, and learn what each turn contributes to the outcome (environment `attributed`)."""
@@ -180,9 +178,7 @@ def progress(
 @app.command()
 def demonstrate(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy, the environment and data.path.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
-    ] = None,
+    overrides: Overrides = None,
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The samples that were solved, as JSON Lines.")],
     key: Annotated[str, typer.Option(metavar="KEY", help="Of the outcome: an episode with 1 is kept.")] = "success",
@@ -223,9 +219,7 @@ def filter_(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="The run to filter for: its policy, data.path and rewards.")
     ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
-    ] = None,
+    overrides: Overrides = None,
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The prompts that stay, as JSON Lines.")],
     answers: Annotated[int, typer.Option(min=1, help="Answers to each prompt.")] = 16,
@@ -234,14 +228,11 @@ def filter_(
     below: Annotated[float, typer.Option(help="Keep prompts with less than this share of good answers.")] = 1.0,
 ) -> None:
     """Keep the prompts that a policy solves sometimes, before it is trained: neither never nor always."""
-    from mmrl.build.training_setup import check as check_config
     from mmrl.cli.console import console
-    from mmrl.config import load_config
     from mmrl.data.jsonl import write_samples
     from mmrl.workflows.prompt_filter import filter_prompts
 
-    config = load_config(recipe, overrides or [])
-    check_config(config)
+    config = _checked(recipe, overrides)
     with console().status(f"answering {config.data.path}"):
         found = filter_prompts(config, answers, success, above, below)
     write_samples(found.kept, out)
@@ -257,23 +248,18 @@ def select(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="The run to choose for: its policy, data.path and rewards.")
     ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
-    ] = None,
+    overrides: Overrides = None,
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The prompts that stay, as JSON Lines.")],
     answers: Annotated[int, typer.Option(min=2, help="Answers to each prompt.")] = 8,
     share: Annotated[float, typer.Option(help="Of the prompts that stay.")] = 0.3,
 ) -> None:
     """Keep the prompts whose answers differ most in reward, before a policy is trained."""
-    from mmrl.build.training_setup import check as check_config
     from mmrl.cli.console import console
-    from mmrl.config import load_config
     from mmrl.data.jsonl import write_samples
     from mmrl.workflows.prompt_variance import varied_prompts
 
-    config = load_config(recipe, overrides or [])
-    check_config(config)
+    config = _checked(recipe, overrides)
     with console().status(f"answering {config.data.path}"):
         found = varied_prompts(config, answers, share)
     write_samples(found.kept, out)
@@ -282,6 +268,16 @@ def select(
         f"{sum(not each > 0 for each in found.variances.values())} have none"
     )
     typer.echo(f"Train with data.path={out}")
+
+
+def _checked(recipe: str, overrides: list[str] | None) -> TrainConfig:
+    """Return a recipe that could be trained: its prompts are answered as in training."""
+    from mmrl.build.training_setup import check as check_config
+    from mmrl.config import load_config
+
+    config = load_config(recipe, overrides or [])
+    check_config(config)
+    return config
 
 
 @app.command()
@@ -307,9 +303,7 @@ def align(
 @app.command()
 def angles(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy and data.path.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
-    ] = None,
+    overrides: Overrides = None,
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The samples with their angles, as JSON Lines.")],
 ) -> None:

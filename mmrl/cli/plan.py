@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mmrl.cli.recipe_overrides import Overrides
+
 if TYPE_CHECKING:
     from mmrl.planning.placement import DeviceForecast, PlaceForecast
     from mmrl.planning.plan import Plan
@@ -14,9 +16,7 @@ if TYPE_CHECKING:
 
 def plan(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
-    ] = None,
+    overrides: Overrides = None,
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="The largest number of devices.")] = 8,
     repeats: Annotated[int, typer.Option("--repeats", help="Calls that are measured, after one warm-up.")] = 3,
     bandwidth: Annotated[

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mmrl.cli.recipe_overrides import Overrides
+
 if TYPE_CHECKING:
     from mmrl.config import TrainConfig
     from mmrl.config.servers import ServersConfig
@@ -25,9 +27,7 @@ def train(
             metavar="RECIPE", help="A YAML file, or the name of a shipped recipe or of a task.", show_default=False
         ),
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
-    ] = None,
+    overrides: Overrides = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved configuration, batch sizes and memory; train nothing.")
     ] = False,
