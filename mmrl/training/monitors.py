@@ -17,6 +17,7 @@ from mmrl.algorithms.forward_process import interpolate, velocity_mse
 from mmrl.algorithms.kl import gaussian_mean_distance, kl_k3
 from mmrl.distributed import processes
 from mmrl.policy import Capability, Policy, Rollout, StepOutputs, VelocityPolicy
+from mmrl.training.objectives.replay_passes import marked_steps
 
 PLACES = (0.2, 0.5, 0.8)
 """The quantiles of the noise levels at which velocities are compared."""
@@ -69,7 +70,7 @@ def distance_from_reference(policy: Policy, rollout: Rollout, seed: int) -> floa
 
 
 def _decision_distance(policy: Policy, rollout: Rollout) -> float:
-    step_indices = rollout.mask.any(0).nonzero()[:, 0].tolist()
+    step_indices = marked_steps(rollout.mask)
     reference: dict[int, Tensor] = {}
     total, count = 0.0, 0
 

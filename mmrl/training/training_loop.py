@@ -437,7 +437,7 @@ class TrainingLoop:
         return any(stops)
 
     def _release_models(self) -> None:
-        """Free the device's copies of the models that lie in the CPU's memory between phases."""
+        """Free the device's copies of offloaded models; `evaluation.logits` and writers of pairs leave theirs."""
         if self.models is not None:
             self.models.release()
 

@@ -17,6 +17,7 @@ from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
 from mmrl.training.objectives.policy_gradient import merge_duplicates
 from mmrl.training.objectives.prepared_scores import PreparedScores
+from mmrl.training.objectives.replay_passes import marked_steps
 
 Divergence = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """A function of log-probs, old log-probs, the teacher's log-probs and mask, all [B, T], to [B, T]."""
@@ -39,7 +40,7 @@ class Distillation(Objective):
 
     def __init__(self, policy: Policy, config: DistillConfig, teacher: NamedModel) -> None:
         self._policy, self._config, self._teacher = policy, config, teacher
-        self._scores = PreparedScores([teacher], self._teacher_log_probs)
+        self._scores: PreparedScores[Tensor] = PreparedScores([teacher])
         self._divergence = DIVERGENCES[config.estimator]
 
     @classmethod
@@ -62,8 +63,8 @@ class Distillation(Objective):
         if not passed.any():
             return
         rollout, mask, weights = self._distinct_rows(batch, passed, share)
-        teacher = self._scores.get(batch)
-        steps = mask.any(0).nonzero()[:, 0].tolist()
+        steps = marked_steps(mask)
+        teacher = self._scores.get(batch, lambda: self._teacher.log_probs(rollout, steps))
         old, mask, weights = rollout.log_probs[:, steps], mask[:, steps], weights[:, steps]
         metrics.mean("reverse_kl", (old - teacher)[mask].mean().item(), weight=int(mask.sum()))
         total, sign = 0.0, -1.0 if self._config.away else 1.0
@@ -82,7 +83,7 @@ class Distillation(Objective):
 
     def prepare(self, batches: Sequence[MicroBatch]) -> None:
         """Ask an offloaded teacher before the passes."""
-        self._scores.prepare(batches)
+        self._scores.prepare(batches, self._teacher_log_probs)
 
     def _passed(self, batch: MicroBatch) -> Tensor:
         """Return [B, T] bool: the decisions that are drawn to the teacher's."""
@@ -103,7 +104,7 @@ class Distillation(Objective):
         if not passed.any():
             return torch.zeros(0, 0)
         rollout, mask, _ = self._distinct_rows(batch, passed, 1.0)
-        return self._teacher.log_probs(rollout, mask.any(0).nonzero()[:, 0].tolist())
+        return self._teacher.log_probs(rollout, marked_steps(mask))
 
 
 def passes(gate: GateConfig | None, batch: MicroBatch) -> Tensor:

@@ -17,7 +17,7 @@ from mmrl.config.algorithms.whole_groups import P3OConfig, PACSConfig
 from mmrl.policy import Capability, StepOutputs
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective
-from mmrl.training.objectives.replay_passes import backpropagate_coupled
+from mmrl.training.objectives.replay_passes import backpropagate_coupled, marked_steps
 
 
 class GroupComparison(Objective):
@@ -41,7 +41,7 @@ class GroupComparison(Objective):
         """Replay all rows of the groups that can be compared, and backpropagate through their log-ratios."""
         rollout, comparable = batch.rollout, _comparable(batch).to(batch.rollout.mask.device)
         mask = rollout.mask & comparable[:, None]
-        step_indices = mask.any(0).nonzero()[:, 0].tolist()
+        step_indices = marked_steps(mask)
         if not step_indices:
             return
         mask, old = mask[:, step_indices], rollout.log_probs[:, step_indices]

@@ -15,7 +15,7 @@ from mmrl.policy import Capability
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective
 from mmrl.training.objectives.preference_pairs import usable_pairs
-from mmrl.training.objectives.replay_passes import backpropagate_coupled, replayed_log_probs
+from mmrl.training.objectives.replay_passes import backpropagate_coupled, marked_steps, replayed_log_probs
 from mmrl.training.rollouts.offline import chosen_on
 
 
@@ -45,7 +45,7 @@ class HeadPreferences(Objective):
         """
         rollout, pairs = batch.rollout, usable_pairs(batch).to(batch.rollout.mask.device)
         mask = rollout.mask & pairs.repeat_interleave(2)[:, None]
-        step_indices = mask.any(0).nonzero()[:, 0].tolist()
+        step_indices = marked_steps(mask)
         if not step_indices:
             return
         mask = mask[:, step_indices]

@@ -13,6 +13,7 @@ from mmrl.config.algorithms.supervised import RejectionSFTConfig, SFTConfig
 from mmrl.policy import Capability, Policy, StepOutputs
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, trained_decisions
+from mmrl.training.objectives.replay_passes import marked_steps
 
 
 class SupervisedLearning(Objective):
@@ -45,7 +46,7 @@ class SupervisedLearning(Objective):
             imitated, weights, credit = imitated[rows], weights[rows], credit[rows]
             rollout = rollout.select(rows.nonzero()[:, 0].tolist())
         fresh = rollout.policy_version == self._policy.version
-        step_indices = imitated.any(0).nonzero()[:, 0].tolist()
+        step_indices = marked_steps(imitated)
         if not step_indices:
             return
         total = 0.0

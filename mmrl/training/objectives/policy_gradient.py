@@ -22,7 +22,7 @@ from mmrl.errors import ConfigError
 from mmrl.policy import Capability, FusedLossPolicy, Policy, Rollout, StepOutputs
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
-from mmrl.training.objectives.replay_passes import backpropagate_coupled
+from mmrl.training.objectives.replay_passes import backpropagate_coupled, marked_steps
 
 STEP_CLIP, GUARD_CLIP, TOKEN_CLIP = 1e-4, 2e-6, 0.2
 """The default of `clip.low`. The log-prob of a denoising step is a mean over latents, hence the size; a guarded ratio's
@@ -197,7 +197,7 @@ class _ReplaySlice:
     @property
     def step_indices(self) -> list[int]:
         """The decisions that any row is trained on."""
-        return self.trained.any(0).nonzero()[:, 0].tolist()
+        return marked_steps(self.trained)
 
     def surrogate(self, log_probs: Tensor, step_indices: Sequence[int]) -> Tensor:
         """Return the weighted sum of the loss over some decisions; `log_probs` are [B, K]."""

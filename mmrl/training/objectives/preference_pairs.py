@@ -13,12 +13,12 @@ from mmrl.algorithms.preference import bco_loss, dpo_loss, ipo_loss, kto_loss, m
 from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, Policy
+from mmrl.policy import Capability, Policy, Rollout
 from mmrl.training.experience import MicroBatch
 from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs
 from mmrl.training.objectives.prepared_scores import PreparedScores
-from mmrl.training.objectives.replay_passes import backpropagate_coupled, replayed_log_probs
+from mmrl.training.objectives.replay_passes import backpropagate_coupled, marked_steps, replayed_log_probs
 
 TEXT_BETA = 0.1
 """DPO's beta where none is set: trl's."""
@@ -38,7 +38,7 @@ class PreferenceLearning(Objective):
         """`reference` is the model that rewards are relative to; None: the policy as training began."""
         self._policy, self._reference = policy, reference
         self._config = config
-        self._scores = PreparedScores([] if reference is None else [reference], self._reference_log_probs)
+        self._scores: PreparedScores[Tensor] = PreparedScores([] if reference is None else [reference])
         self._pair_terms = PairTerms(config, config.beta or TEXT_BETA)
 
     @classmethod
@@ -57,11 +57,11 @@ class PreferenceLearning(Objective):
         """Replay both answers of all pairs, under the reference and under the policy."""
         rollout, pairs = batch.rollout, usable_pairs(batch).to(batch.rollout.mask.device)
         mask = _decisions_of_pairs(batch)
-        step_indices = mask.any(0).nonzero()[:, 0].tolist()
+        step_indices = marked_steps(mask)
         if not step_indices:
             return
         mask, old = mask[:, step_indices], rollout.log_probs[:, step_indices]
-        reference = self._scores.get(batch)
+        reference = self._scores.get(batch, lambda: self._reference_log_probs(rollout, step_indices))
 
         def loss(log_probs: Tensor) -> Tensor:
             if rollout.policy_version == self._policy.version:
@@ -75,7 +75,10 @@ class PreferenceLearning(Objective):
 
     def prepare(self, batches: Sequence[MicroBatch]) -> None:
         """Ask an offloaded reference before the passes."""
-        self._scores.prepare(batches)
+        self._scores.prepare(
+            batches,
+            lambda batch: self._reference_log_probs(batch.rollout, marked_steps(_decisions_of_pairs(batch))),
+        )
 
     def finish_iteration(self, updates: int) -> None:
         """Commit the running mean of rewards, which BCO and KTO compare with."""
@@ -88,9 +91,8 @@ class PreferenceLearning(Objective):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self._pair_terms.load_state_dict(state)
 
-    def _reference_log_probs(self, batch: MicroBatch) -> Tensor:
-        """Return [B, K] of the K decisions that a usable pair has."""
-        rollout, steps = batch.rollout, _decisions_of_pairs(batch).any(0).nonzero()[:, 0].tolist()
+    def _reference_log_probs(self, rollout: Rollout, steps: Sequence[int]) -> Tensor:
+        """Return [B, K] of K decisions, which the rewards of their rows are relative to."""
         if getattr(self._config, "reference_free", False) or not steps:
             return torch.zeros_like(rollout.log_probs[:, steps])
         if self._reference is not None:

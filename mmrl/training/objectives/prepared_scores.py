@@ -18,20 +18,19 @@ class PreparedScores(Generic[T]):
     policy's passes keep activations. The scores of all micro-batches are in memory then.
     """
 
-    def __init__(self, models: Iterable[NamedModel], compute: Callable[[MicroBatch], T]) -> None:
-        """`compute` returns the scores of a micro-batch, with `models`."""
+    def __init__(self, models: Iterable[NamedModel]) -> None:
+        """`models` are those that the scores are computed with."""
         self._offloaded = [model for model in models if model.offloaded is not None]
-        self._compute = compute
         self._found: dict[int, T] = {}
 
-    def prepare(self, batches: Sequence[MicroBatch]) -> None:
+    def prepare(self, batches: Sequence[MicroBatch], compute: Callable[[MicroBatch], T]) -> None:
         """Compute the scores of these micro-batches, if a model is offloaded."""
         if self._offloaded:
-            self._found = {id(batch): self._compute(batch) for batch in batches}
+            self._found = {id(batch): compute(batch) for batch in batches}
             for model in self._offloaded:
                 model.release()
 
-    def get(self, batch: MicroBatch) -> T:
-        """Return the scores of a micro-batch, once if they were computed ahead."""
+    def get(self, batch: MicroBatch, compute: Callable[[], T]) -> T:
+        """Return the scores of a micro-batch: those that were prepared, once, or else what `compute` returns."""
         found = self._found.pop(id(batch), None)
-        return self._compute(batch) if found is None else found
+        return compute() if found is None else found

@@ -10,6 +10,12 @@ from torch import Tensor
 from mmrl.policy import Policy, Rollout, StepOutputs
 
 
+def marked_steps(mask: Tensor) -> list[int]:
+    """Return the columns of a mask [B, T] in which some row is marked."""
+    columns: list[int] = mask.any(0).nonzero()[:, 0].tolist()
+    return columns
+
+
 def replayed_log_probs(policy: Policy, rollout: Rollout, step_indices: Sequence[int]) -> Tensor:
     """Return the log-probabilities [B, K] of K decisions under the present parameters, without gradients."""
     parts: list[Tensor] = []

@@ -11,12 +11,13 @@ from torch import Tensor
 from mmrl.algorithms.aggregation import aggregation_total, aggregation_weights
 from mmrl.algorithms.kl import gaussian_mean_distance
 from mmrl.config.algorithms.distill import DistillConfig
-from mmrl.policy import Capability, Policy, StepOutputs
+from mmrl.policy import Capability, Policy, Rollout, StepOutputs
 from mmrl.training.experience import MicroBatch
 from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
 from mmrl.training.objectives.distillation import passes
 from mmrl.training.objectives.prepared_scores import PreparedScores
+from mmrl.training.objectives.replay_passes import marked_steps
 
 
 class StepDistillation(Objective):
@@ -32,7 +33,7 @@ class StepDistillation(Objective):
     def __init__(self, policy: Policy, config: DistillConfig, teachers: Mapping[str, NamedModel]) -> None:
         """`teachers` are the models that `config` names, by name."""
         self._policy, self._config, self._teachers = policy, config, teachers
-        self._scores = PreparedScores(teachers.values(), self._means)
+        self._scores: PreparedScores[dict[int, Tensor]] = PreparedScores(teachers.values())
 
     @classmethod
     def build(cls, config: DistillConfig, inputs: ObjectiveInputs) -> StepDistillation:
@@ -52,10 +53,10 @@ class StepDistillation(Objective):
         rollout, mask = batch.rollout, self._passed(batch)
         weights = share * aggregation_weights(trained_decisions(batch), self._config.aggregate)
         metrics.mean("gated_share", mask.any(1).float().mean().item())
-        steps = mask.any(0).nonzero()[:, 0].tolist()
+        steps = marked_steps(mask)
         if not steps:
             return
-        targets = self._scores.get(batch)
+        targets = self._scores.get(batch, lambda: self._means(rollout, steps))
         total = 0.0
 
         def visit(now: StepOutputs) -> None:
@@ -82,16 +83,15 @@ class StepDistillation(Objective):
 
     def prepare(self, batches: Sequence[MicroBatch]) -> None:
         """Ask offloaded teachers before the passes."""
-        self._scores.prepare(batches)
+        self._scores.prepare(batches, lambda batch: self._means(batch.rollout, marked_steps(self._passed(batch))))
 
     def _passed(self, batch: MicroBatch) -> Tensor:
         """Return [B, T] bool: the steps that are drawn to the teacher's."""
         trained = trained_decisions(batch)
         return trained & passes(self._config.gate, batch).to(trained.device)[:, None]
 
-    def _means(self, batch: MicroBatch) -> dict[int, Tensor]:
-        """Return the mean [B, ...] of each step that is trained on under the teacher of each row."""
-        rollout, steps = batch.rollout, self._passed(batch).any(0).nonzero()[:, 0].tolist()
+    def _means(self, rollout: Rollout, steps: Sequence[int]) -> dict[int, Tensor]:
+        """Return the mean [B, ...] of each step under the teacher of each row."""
         names = [self._config.teachers.get(sample.source, self._config.teacher) for sample in rollout.samples]
         found: dict[int, Tensor] = {}
         for name in dict.fromkeys(names):
