@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from statistics import mean, median, pstdev
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrl.build.checkpoint_pool import resolve_model
 from mmrl.build.datasets import load_samples
@@ -56,6 +56,7 @@ from mmrl.planning.loop_observers import (
 )
 from mmrl.planning.prediction import PhaseSeconds, Workload
 from mmrl.rewards.core.routing import SharedLoader
+from mmrl.training.offloaded_weights import tensors_of
 from mmrl.training.run.display import build_display
 from mmrl.training.training_loop import TrainingLoop
 
@@ -277,7 +278,7 @@ class _Probe:
                 rollout = max(rollout, int(phases.metrics()["memory_mib/rollout"] * 2**20) - before)
         rollout = max(rollout, self._peaks.peaks[COLLECT])
         parameters = self._loop.learner.parameters
-        config, tensors = self._config, _tensors_of(self.policy.networks())
+        config, tensors = self._config, tensors_of(self.policy.networks())
         trained = {id(parameter) for parameter in parameters.values()}
         frozen = [each for key, each in tensors.items() if key not in trained]
         copies = ["moving average"] if self._loop.learner.average is not None else []
@@ -310,7 +311,7 @@ class _Probe:
                 continue
             named = self._models.get(name)
             model: Any = self._loop.others[name].model if named is None else named.policy
-            own = [each for key, each in _tensors_of(model.networks()).items() if key not in counted]
+            own = [each for key, each in tensors_of(model.networks()).items() if key not in counted]
             copies = sum(other.changes and other.of == name for other in self._config.models.values())
             learner = self._loop.others.get(name)
             yield OtherModel(
@@ -362,16 +363,11 @@ class _Probe:
         return found
 
 
-def _tensors_of(networks: Sequence[nn.Module]) -> dict[int, Tensor]:
-    """Return all parameters and buffers, each once, by what Python identifies them with."""
-    return {id(each): each for network in networks for each in [*network.parameters(), *network.buffers()]}
-
-
 def _reference_bytes(policy: Any) -> int:
     """Return the bytes of the parameters that replace those of a policy while it is its reference."""
-    own = _tensors_of(policy.networks())
+    own = tensors_of(policy.networks())
     with policy.reference():
-        return sum(each.nbytes for key, each in _tensors_of(policy.networks()).items() if key not in own)
+        return sum(each.nbytes for key, each in tensors_of(policy.networks()).items() if key not in own)
 
 
 @contextmanager

@@ -21,8 +21,7 @@ class OffloadedWeights:
         Raises:
             ValueError: a parameter is trained.
         """
-        found = {id(each): each for network in networks for each in [*network.parameters(), *network.buffers()]}
-        self._tensors = list(found.values())
+        self._tensors = list(tensors_of(networks).values())
         if any(each.requires_grad for each in self._tensors):
             raise ValueError("weights that are trained change, and have to stay on their device")
         self._devices = [each.device for each in self._tensors]
@@ -54,6 +53,11 @@ class OffloadedWeights:
         """Load the weights, which stay after this context until `release`: several calls share a transfer."""
         self.load()
         yield
+
+
+def tensors_of(networks: Sequence[nn.Module]) -> dict[int, Tensor]:
+    """Return all parameters and buffers, each once, by what Python identifies them with."""
+    return {id(each): each for network in networks for each in [*network.parameters(), *network.buffers()]}
 
 
 def _to_host(tensor: Tensor) -> Tensor:
