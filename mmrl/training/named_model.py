@@ -90,6 +90,7 @@ class NamedModel:
         with torch.no_grad(), self.weights():
             clean = policy.encode(media)
             rollout = policy.rollout_from_latents(samples, range(len(samples)), clean, media, guidance_scale=1.0)
+            latents = clean.float().cpu()
             found: list[list[Denoised]] = [[] for _ in samples]
             for number, place in enumerate(places):
                 sigma = policy.noise_level(place)
@@ -97,6 +98,6 @@ class NamedModel:
                 noise = torch.randn(clean.shape[1:], generator=generator)
                 noisy = interpolate(clean.float(), noise.to(clean.device).expand_as(clean), sigma).to(clean.dtype)
                 velocity = policy.predict_velocity(rollout, noisy, sigma)
-                for row, parts in enumerate(zip(clean.float().cpu(), velocity.float().cpu(), strict=True)):
-                    found[row].append(Denoised(sigma, parts[0].numpy(), noise.numpy(), parts[1].numpy()))
+                for row, own in enumerate(velocity.float().cpu()):
+                    found[row].append(Denoised(sigma, latents[row].numpy(), noise.numpy(), own.numpy()))
         return found

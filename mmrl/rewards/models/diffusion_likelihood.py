@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from mmrl.data.sample import Sample
-from mmrl.rewards.core.denoising import Denoised, denoiser_of
+from mmrl.rewards.core.denoising import denoiser_of
 from mmrl.rewards.core.image_input import answer_image, reference_image
 from mmrl.rewards.core.reward import Reward, Scored
 from mmrl.rewards.core.reward_errors import FAULTS, InvalidAnswer, RewardError, ScoringFailed, attempt
@@ -51,18 +51,18 @@ class DiffusionLikelihood(Reward):
         raise ScoringFailed(f"{self.name} asks a model of a run, and here is none", "no_model")
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
-        """Score all answers with one call of the model for their prompts, and one for none."""
+        """Score all answers with one call of the model, with their prompts and without."""
         generator = denoiser_of(context, self.models[0])
         pictures = [attempt(self._picture, item, errors=FAULTS) for item in items]
         usable = [place for place, picture in enumerate(pictures) if not isinstance(picture, Exception)]
         if not usable:
             return pictures
         samples, media = [_described(items[place]) for place in usable], [pictures[place] for place in usable]
-        scores = [-_error(each) for each in generator.denoise(samples, media, self._places, context.seed)]
-        if self._relative:
-            blank = [replace(sample, prompt="") for sample in samples]
-            without = generator.denoise(blank, media, self._places, context.seed)
-            scores = [score + _error(each) for score, each in zip(scores, without, strict=True)]
+        blank = [replace(sample, prompt="") for sample in samples] if self._relative else []
+        levels = generator.denoise([*samples, *blank], media + media[: len(blank)], self._places, context.seed)
+        errors = [mean(each.error for each in own) for own in levels]
+        own, without = errors[: len(samples)], errors[len(samples) :] or [0.0] * len(samples)
+        scores = [other - error for error, other in zip(own, without, strict=True)]
         found: dict[int, Scored] = dict(zip(usable, scores, strict=True))
         return [found.get(place, picture) for place, picture in enumerate(pictures)]
 
@@ -85,7 +85,3 @@ def _described(item: RewardInput) -> Sample:
     if item.text is not None:
         return Sample(id=item.id, prompt=item.text.strip())
     return item.sample or Sample(id=item.id, prompt=item.prompt)
-
-
-def _error(levels: Sequence[Denoised]) -> float:
-    return mean(each.error for each in levels)
