@@ -32,7 +32,7 @@ CASES: dict[str, Callable[[Path], Any]] = {
     "vlm-full": lambda folder: made.answerer("full", folder / "model", fused_log_probs=True),
     "vlm-lora-bfloat16": lambda folder: made.answerer("lora", folder / "model", dtype="bfloat16"),
 }
-DAILY = ("sd3-full", "sd3-lora", "vlm-full", "vlm-lora-bfloat16")
+DAILY = ("sd3-full", "vlm-lora-bfloat16")
 
 
 def compare_daily(folder: Path) -> dict[str, dict[str, float]]:

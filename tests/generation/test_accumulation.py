@@ -124,7 +124,7 @@ def difference(one: Tensor, other: Tensor) -> float:
 def test_k_micro_batches_give_the_gradient_of_one(algorithm, rewards, update):
     whole, metrics = update(algorithm, REWARDS[rewards], cuts=[])
     assert whole.norm() > 0 and metrics["kl"] > 0
-    for cuts in ([3], [2, 4], [1, 4], [1, 2, 3, 4, 5]):
+    for cuts in ([1, 4], [1, 2, 3, 4, 5]):
         accumulated, _ = update(algorithm, REWARDS[rewards], cuts)
         assert difference(whole, accumulated) < 1e-5, cuts
     other, _ = update(algorithm, REWARDS["all scored"][::-1], cuts=[])

@@ -52,8 +52,7 @@ def test_training_and_guidance_change_pictures(small):
     plain = aligned_pictures.aligned_pictures(**run)
     assert list(plain) == ["match", "strict", "size", "height"] and len(plain["size"]) == 2
     assert aligned_pictures.aligned_pictures(**run) == plain
-    for weights in ({"height": 5.0}, {"size": 5.0}):
-        assert aligned_pictures.aligned_pictures(**run, weights=weights)["size"] != plain["size"]
+    assert aligned_pictures.aligned_pictures(**run, weights={"size": 5.0})["size"] != plain["size"]
     for method in ("sft", "rwr", "dpo"):
         trained = aligned_pictures.aligned_pictures(**run, method=method, steps=1, pairs=4, lr=1e-2)
         assert trained["size"] != plain["size"], method

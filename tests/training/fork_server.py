@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import resource
 import runpy
 import signal
@@ -39,6 +40,7 @@ class Child:
     fork_server: ForkServer
     pid: int
     output: Path
+    code: int | None = None
 
     def send(self, number: int) -> None:
         """Send a signal."""
@@ -46,7 +48,9 @@ class Child:
 
     def wait(self) -> int:
         """The exit code, or minus the signal that ended it."""
-        return self.fork_server.ask({"wait": self.pid})
+        if self.code is None:
+            self.code = self.fork_server.ask({"wait": self.pid})
+        return self.code
 
     def output_text(self) -> str:
         """Return everything that the process printed."""
@@ -54,10 +58,15 @@ class Child:
 
     def await_text(self, text: str) -> None:
         """Return once it has printed this."""
+        self.await_match(f"({re.escape(text)})")
+
+    def await_match(self, pattern: str) -> str:
+        """Return what the group of a pattern is, once it has printed a match."""
         end = time.monotonic() + PATIENCE_S
-        while text not in self.output_text():
-            assert time.monotonic() < end, f"never said {text!r}:\n{self.output_text()}"
+        while (found := re.search(pattern, self.output_text())) is None:
+            assert time.monotonic() < end, f"never printed {pattern!r}:\n{self.output_text()}"
             time.sleep(0.005)
+        return found[1]
 
 
 @dataclass

@@ -41,7 +41,7 @@ MODELS = {
     "online-dpo": ("quickstart", "sampling.steps=3", "algorithm={name: online_dpo}"),
     "running": ("flow-grpo", "sampling.steps=3", "sampling.window={}", "algorithm.advantage={name: running}"),
 }
-REPRESENTATIVE = ("nft", "vlm-corrected", "image-tokens")
+REPRESENTATIVE = ("nft", "vlm-corrected")
 STREAMED = ("nft", "awm", "flow-grpo", "lora", "vlm", "vlm-corrected", "image-tokens")
 
 

@@ -73,7 +73,8 @@ def test_a_model_in_memory_goes_back_to_the_decoder_of_each_checkpoint(undisturb
     assert pictures[0] == pictures[2] != pictures[1] == pictures[3]
 
 
-@pytest.mark.parametrize("draw", [1, *(pytest.param(draw, marks=pytest.mark.slow) for draw in (0, *range(2, 8)))])
+@pytest.mark.slow  # of two models that write, one is killed every day: tests/training/test_two_models.py
+@pytest.mark.parametrize("draw", range(8))
 def test_a_kill_at_a_random_moment_changes_nothing(fork_server, undisturbed, tmp_path, draw):
     run, seconds = undisturbed
     RUN.kill(fork_server, tmp_path, draw, after=draw * 3 % 6, steps=6, seconds=seconds)

@@ -6,6 +6,7 @@ new combination becomes a representative by itself; the others run under the mar
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -52,12 +53,21 @@ def _axes(config: Any) -> int:
     return max([own, *(_axes(value) for value in config.values())])
 
 
+def served_features(name: str) -> Hashable:
+    """Return what a server and a trainer must agree about: positions, and what a prompt may hold.
+
+    A server does not share prompts with a trainer, and the trained parameters are read by one function.
+    """
+    seen = features(name)
+    return seen.axes, seen.videos, seen.mixes
+
+
 @cache
-def representatives() -> frozenset[str]:
+def representatives(of: Callable[[str], Hashable] = features) -> frozenset[str]:
     """Return the first family of each combination that no family of `test_families.py` has and that is not heavy."""
-    covered = {features(name) for name in tiny.FAMILIES}
-    first: dict[VLMFeatures, str] = {}
+    covered = {of(name) for name in tiny.FAMILIES}
+    first: dict[Hashable, str] = {}
     for name, row in tiny.ROWS.items():
-        if name in proven() and not row.heavy and features(name) not in covered:
-            first.setdefault(features(name), name)
+        if name in proven() and not row.heavy and of(name) not in covered:
+            first.setdefault(of(name), name)
     return frozenset(first.values())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +16,7 @@ from mmrl.rewards.judges.trained_judge import TrainedJudge, checkpoint_folder
 from mmrl_shapeworld.shipped_models import VLM_JUDGE
 from mmrl_shapeworld.vqa.canvas import PALETTE
 from mmrl_shapeworld.worlds.picture_pairs import painted
+from tests.rewards.service.served_reward import served
 
 CAPTION = ("3", "large", "red", "circle", "left")
 VALUES = [CAPTION, ("2", "large", "red", "circle", "left"), ("2", "small", "blue", "circle", "right")]
@@ -164,13 +163,7 @@ def test_wrong_settings_are_named(tmp_path):
 def test_a_service_holds_it_as_well(judge):
     settings = [f"trained_judge.{name}={json.dumps(value)}" for name, value in ARGS.items()]
     options = [part for each in settings for part in ("--arg", each)]
-    command = [sys.executable, "-m", "mmrl", "rewards", "serve", "trained_judge", "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().split()[-1]
-            remote = load("remote", url=url, reward="trained_judge")
-            rates = remote.score(pictures()).values["trained_judge"]
-        finally:
-            process.kill()
+    with served(*options, reward="trained_judge") as (_, url):
+        remote = load("remote", url=url, reward="trained_judge")
+        rates = remote.score(pictures()).values["trained_judge"]
     assert rates.tolist() == judge.score(pictures()).values["trained_judge"].tolist()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+import signal
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from mmrl.rewards import Reward, RewardInput
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+from tests.training.fork_server import Child, own_fork_server
 
 
 class TextLength(Reward):
@@ -39,15 +41,17 @@ class Remembers(TextLength):
 
 
 @contextmanager
-def served(*arguments: str, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start `mmrl rewards serve` with the reward of this file; the process and its URL."""
-    command = [sys.executable, "-m", "mmrl", "rewards", "serve", f"{Path(__file__)}:TextLength", "--port", str(port)]
-    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True) as process:
+def served(*arguments: str, reward: str = f"{Path(__file__)}:TextLength", port: int = 0) -> Iterator[tuple[Child, str]]:
+    """Start `mmrl rewards serve`, with the reward of this file if no other is given; the process and its URL."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ("rewards", "serve", reward, "--port", port, *arguments)
+        process = own_fork_server().start(Path(folder) / "service", *words, environment=dict(os.environ))
         try:
-            assert process.stdout is not None
-            yield process, process.stdout.readline().split()[-1]
+            yield process, process.await_match(r"(http://\S+)\n")
         finally:
-            process.kill()
+            if process.code is None:
+                process.send(signal.SIGKILL)
+                process.wait()
 
 
 def text_input(text: str, row: int = 0) -> RewardInput:

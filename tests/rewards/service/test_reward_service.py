@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.parse
@@ -139,7 +136,7 @@ def test_a_service_that_is_killed_and_started_again_loses_nothing():
         scoring = threading.Thread(target=lambda: found.update(output=RewardSuite([reward]).score(batch)))
         scoring.start()
         time.sleep(0.3)
-        first.send_signal(signal.SIGKILL)
+        first.send(signal.SIGKILL)
         first.wait()
         with served(port=urllib.parse.urlsplit(url).port or 0):
             scoring.join(30)
@@ -168,12 +165,8 @@ def test_paths_of_a_client_are_not_opened(tmp_path):
     Image.new("RGB", (16, 16)).save(tmp_path / "secret.png")
     body = json.loads(encode_request(request("x")))
     body["answers"][0] |= {"references": {"answer": str(tmp_path / "secret.png"), "size": [16, 16]}, "text": "[]"}
-    command = [sys.executable, "-m", "mmrl", "rewards", "serve", "mask_iou", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().split()[-1]
+    with served(reward="mask_iou") as (_, url):
         response = httpx.post(f"{url}/v1/rewards/mask_iou/score", content=json.dumps(body).encode())
-        process.kill()
     output = decode_output(response.content, 1)
     assert output.status["mask_iou"] == [Status.ERROR]
     assert "a service opens no files that a client names" in output.detail[0]["mask_iou"]
