@@ -30,7 +30,7 @@ CALLS = "data.micro_batch=4"
 TRAIN = "data.path=shapeworld:vlm-train"  # which has demonstrations
 CASES: dict[str, tuple[str, ...]] = {
     "flow-grpo": (
-        "flow-grpo", *PICTURES, CALLS, "sampling.window={}",
+        "flow-grpo", *PICTURES, "data.groups=2", "data.micro_batch=2", "sampling.window={}",
         "algorithm={name: grpo, advantage: {std: batch}, kl: {coef: 0.01}}",
     ),
     "vlm-grpo": ("shapes-vlm", *TEXTS),
@@ -86,7 +86,7 @@ FURTHER: dict[str, tuple[str, ...]] = {
     "vlm-lora": ("shapes-vlm", *TEXTS, "policy.train=lora"),
 }  # fmt: skip
 EIGHT = {
-    "flow-grpo": (*CASES["flow-grpo"], "data.micro_batch=2"),
+    "flow-grpo": (*CASES["flow-grpo"], "data.groups=4"),
     "vlm-grpo": (*CASES["vlm-grpo"], "data.micro_batch=2"),
 }
 """A pipeline and a vision-language model with a call for each of eight processes."""

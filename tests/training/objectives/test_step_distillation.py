@@ -92,7 +92,7 @@ def test_a_pipeline_is_drawn_to_the_pipeline_that_another_run_trained(tmp_path: 
     teacher = train(load_config("quickstart", [*SMALL, "algorithm={name: grpo}", "optimizer={lr: 0.02}",
                     "training={iterations: 2}", f"run.dir={tmp_path / 'teacher'}"]))  # fmt: skip
     words = [f"models={{teacher: {{model: '{teacher}'}}}}", "algorithm={name: distill}", "optimizer={lr: 0.003}"]
-    run = train(load_config("quickstart", [*SMALL, *words, "training={iterations: 8}", f"run.dir={tmp_path / 'run'}"]))
+    run = train(load_config("quickstart", [*SMALL, *words, "training={iterations: 4}", f"run.dir={tmp_path / 'run'}"]))
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert all(row["replay_gap"] <= 1e-6 for row in rows)
     distances = [row["distance"] for row in rows]
