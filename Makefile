@@ -17,7 +17,7 @@ export PIP_REQUIRE_VIRTUALENV := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: bench clean counts demo docs help install lint quickstart test test-all test-browser
+.PHONY: bench clean counts demo docs help install lint quickstart test test-all test-browser test-gpu
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,6 +39,10 @@ test: $(INSTALLED) ## Run the tests (9 minutes on two cores)
 test-all: export HYPOTHESIS_PROFILE ?= thorough
 test-all: $(INSTALLED) ## Run every test but those in a browser: all pipelines, slow ones, more generated cases (an hour)
 	$(BIN)/python -m pytest -m "not browser"
+
+test-gpu: $(INSTALLED) ## Run what CUDA computes differently: replay, packing, kernels, reward models, resume (needs a GPU)
+	@$(BIN)/python -c "import torch; raise SystemExit(None if torch.cuda.is_available() else 'make test-gpu: no CUDA device')"
+	$(BIN)/python -m pytest -m "gpu and not browser" -n0 --durations=20
 
 test-browser: $(INSTALLED) ## Walk through the app in a real browser (chromium)
 	@$(BIN)/python -m pytest tests/browser -m browser -n0 || { \

@@ -95,6 +95,7 @@ def test_base_is_sampled_on_request_and_differs(finished):
     assert base[0].tobytes() != tuned[0].tobytes()
 
 
+@pytest.mark.gpu
 def test_resume_equals_an_uninterrupted_run(finished, tmp_path):
     """Stopped after two of three iterations and resumed: the same parameters to the last bit, looked at or not."""
     run, _ = finished

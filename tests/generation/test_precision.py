@@ -16,22 +16,26 @@ from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.replay_cache import CachedCall, CallCache
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.training.loss_scale import LossScale
+from tests.device import DEVICE
 from tests.generation import tiny_pipelines as tiny
 
 CLASSES = ["sd3", "flux", "qwen_image", "wan", "wan22", "sd15"]  # joint, packed, two-stream, video, two models, UNet
 PRECISIONS = list(MAX_REPLAY_GAP)
-pytestmark = pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # torch: a slower kernel
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight"),  # torch: a slower kernel
+]
 
 
 def make(name: str, precision: str, train: str = "lora", **sampling) -> PipelinePolicy:
     """Equal weights in every precision: those of float16, so that what differs is the arithmetic."""
     torch.manual_seed(0)
-    pipeline = tiny.build(name).to(torch.float16).to(getattr(torch, precision))
+    pipeline = tiny.build(name).to(torch.float16).to(getattr(torch, precision)).to(DEVICE)
     policy = PipelinePolicy(pipeline, tiny.sampling(name, **sampling), train=train, lora=LoraConfig(rank=4, alpha=8))
     if train == "lora":
         with torch.no_grad():  # adapters begin at zero, where half of their gradients are
             for parameter in policy.parameters_to_train().values():
-                parameter += 0.05 * torch.randn_like(parameter)
+                parameter += 0.05 * torch.randn(parameter.shape).to(parameter)
     return policy
 
 
@@ -98,7 +102,7 @@ def gradient(policy: PipelinePolicy, rollout: Rollout, share: float = 1.0, first
     parameters = policy.parameters_to_train()
     for parameter in parameters.values():
         parameter.grad = None
-    weights = share / rollout.log_probs.numel() * torch.tensor([first, -0.5, 0.7, -1.2])
+    weights = share / rollout.log_probs.numel() * torch.tensor([first, -0.5, 0.7, -1.2], device=DEVICE)
     policy.replay(rollout, range(5), lambda now: (-now.log_probs[:, 0] * weights).sum().backward())
     return torch.cat([p.grad.flatten() for p in parameters.values() if p.grad is not None])
 

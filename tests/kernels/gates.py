@@ -1,4 +1,4 @@
-"""Checks for every Triton kernel: compiled for a Hopper GPU without one, and run in Triton's interpreter."""
+"""Checks for every Triton kernel: compiled for a Hopper GPU without one, run in Triton's interpreter, and on a GPU."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
+ON_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 HOPPER_SHARED_BYTES = 232_448
 """The shared memory that one block may take on compute capability 9.0: 227 KiB."""
 
@@ -53,9 +57,18 @@ def interpreted(script: str, timeout_s: float = 120) -> str:
     Returns what it printed; fails the test with its stderr where it fails. The process is separate because Triton
     reads the variable when it is imported.
     """
+    return _run(script, timeout_s, {"TRITON_INTERPRET": "1"})
+
+
+def on_a_gpu(script: str, timeout_s: float = 120) -> str:
+    """Run the same snippet with tensors on CUDA, and return what it printed."""
+    return _run(f"import torch\ntorch.set_default_device('cuda')\n{script}", timeout_s, {"TRITON_INTERPRET": "0"})
+
+
+def _run(script: str, timeout_s: float, variables: Mapping[str, str]) -> str:
     environment = {
         **os.environ,
-        "TRITON_INTERPRET": "1",
+        **variables,
         "MMRL_KERNELS": "triton",
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
@@ -63,5 +76,5 @@ def interpreted(script: str, timeout_s: float = 120) -> str:
     finished = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=timeout_s
     )
-    assert finished.returncode == 0, f"the interpreted script failed:\n{finished.stderr[-4000:]}"
+    assert finished.returncode == 0, f"the script failed:\n{finished.stderr[-4000:]}"
     return finished.stdout

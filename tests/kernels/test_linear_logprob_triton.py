@@ -7,9 +7,9 @@ import torch
 
 from mmrl_kernels.ops.linear_logprob.spec import OP
 from mmrl_kernels.registry import KernelError, choose
-from tests.kernels.gates import compile_for_hopper, interpreted
+from tests.kernels.gates import ON_A_GPU, compile_for_hopper, interpreted, on_a_gpu
 
-INTERPRETED = """
+SCRIPT = """
 import math
 import torch
 from mmrl_kernels.ops.linear_logprob import linear_logprob_entropy, reference, sizes, triton
@@ -45,7 +45,7 @@ for dtype, allowed in ((torch.float32, 1e-6), (torch.bfloat16, 4e-3), (torch.flo
         assert relative(found, truth.exp()) > 1e-2, "the comparison cannot fail"
         assert room[:, v:].isnan().all(), "wrote past the row"
 
-sizes.CHUNK_BYTES["cpu"], sizes.FEWEST_ROWS = 3 * 100 * 4, 3
+sizes.CHUNK_BYTES[torch.get_default_device().type], sizes.FEWEST_ROWS = 3 * 100 * 4, 3
 hidden, weight = torch.randn(10, 8).requires_grad_(), torch.randn(100, 8).requires_grad_()
 targets, suppressed = torch.randint(2, 100, (10,)), torch.tensor([0, 1])
 
@@ -61,8 +61,9 @@ print("done")
 """
 
 
-def test_triton_kernel_agrees_with_float64_in_the_interpreter() -> None:
-    assert interpreted(INTERPRETED).endswith("done\n")
+@pytest.mark.parametrize("run", [interpreted, pytest.param(on_a_gpu, marks=ON_A_GPU)])
+def test_triton_kernel_agrees_with_float64(run) -> None:
+    assert run(SCRIPT).endswith("done\n")
 
 
 @pytest.mark.parametrize("kind", ["*fp32", "*bf16"])

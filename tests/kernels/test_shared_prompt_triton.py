@@ -4,9 +4,9 @@ import torch
 from mmrl_kernels.ops.shared_prompt import OP
 from mmrl_kernels.ops.shared_prompt.tiles import MAX_WIDTH, plan
 from mmrl_kernels.registry import choose
-from tests.kernels.gates import compile_for_hopper, interpreted
+from tests.kernels.gates import ON_A_GPU, compile_for_hopper, interpreted, on_a_gpu
 
-IN_THE_INTERPRETER = """
+SCRIPT = """
 import os, torch
 from mmrl_kernels.ops.shared_prompt import SharedPromptLayout, shared_prompt_attention
 from mmrl_kernels.ops.shared_prompt.spec import SPEC
@@ -70,8 +70,9 @@ for got, expected in zip(run(given, layout, "triton"), sound, strict=True):
 """
 
 
-def test_triton_agrees_with_float64_in_the_interpreter_from_nan_memory():
-    interpreted(IN_THE_INTERPRETER)
+@pytest.mark.parametrize("run", [interpreted, pytest.param(on_a_gpu, marks=ON_A_GPU)])
+def test_triton_agrees_with_float64_from_nan_memory(run) -> None:
+    run(SCRIPT)
 
 
 def compile_all(dtype, width, precision="ieee"):

@@ -53,6 +53,7 @@ def offloaded(teacher: Teacher) -> NamedModel:
 CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 def test_weights_are_copied_for_use_and_the_copy_is_freed(device):
     network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 4)).to(device).eval().requires_grad_(False)

@@ -46,11 +46,12 @@ def recorded(vlm, samples=SAMPLES) -> TokenRecording:
 
 def gradients(vlm, scores):
     vlm.model.zero_grad()
-    weights = torch.linspace(-1, 1, scores[0].numel()).view(scores[0].shape)
+    weights = torch.linspace(-1, 1, scores[0].numel(), device=scores[0].device).view(scores[0].shape)
     (scores[0] * weights).sum().backward()
     return torch.cat([p.grad.flatten() for p in vlm.model.parameters() if p.grad is not None])
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("vlm", SHARING, indirect=True)
 def test_packed_values_entropies_and_gradients_equal_rows(vlm):
     recording = recorded(vlm)
@@ -62,6 +63,7 @@ def test_packed_values_entropies_and_gradients_equal_rows(vlm):
     assert (got - expected).norm() < 1e-5 * expected.norm()
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("vlm", ["qwen3_vl", "llava"], indirect=True)
 def test_fused_logits_give_equal_values(vlm):
     recording = recorded(vlm)

@@ -188,6 +188,7 @@ def test_reward_moves_between_devices_in_place(reward):
         reward.to("tpu9000")
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_gpu_scores_equal_cpu_scores(reward):
     items = answers(6)
