@@ -16,7 +16,6 @@ A package offers components as entry points of the registry's group:
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -30,6 +29,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from mmrl.errors import ConfigError
+from mmrl.suggestions import did_you_mean
 
 C = TypeVar("C")
 
@@ -80,8 +80,7 @@ class Registry(Generic[C]):
         if name in self.built_in:
             places.add(self.built_in[name])
         if not places:
-            near = difflib.get_close_matches(name, self.names(), n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(self.names())}."
+            hint = did_you_mean(name, self.names(), count=3, likeness=0.5) or f"known are {', '.join(self.names())}."
             raise self._error(f"there is no {self.kind} {name!r}: {hint} One of your own is path/to/file.py:Name.")
         if len(places) > 1:
             listed = ", ".join(sorted(places))
@@ -158,8 +157,8 @@ def load_reference(reference: str, error: type[Exception] = ConfigError, what: s
             raise error(f"{what or reference} cannot be imported from {reference}: {err}") from err
     if hasattr(module, attribute):
         return getattr(module, attribute)
-    near = difflib.get_close_matches(attribute, [name for name in vars(module) if not name.startswith("_")], n=1)
-    raise error(f"{reference}: {home} has no {attribute!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    hint = did_you_mean(attribute, [name for name in vars(module) if not name.startswith("_")], before="; ")
+    raise error(f"{reference}: {home} has no {attribute!r}{hint}")
 
 
 def _import_file(path: Path, error: type[Exception]) -> ModuleType:

@@ -10,6 +10,7 @@ from typing import Any
 import mmrl
 from mmrl.components import Registry
 from mmrl.errors import ConfigError
+from mmrl.suggestions import did_you_mean
 
 TASKS: dict[str, str | None] = {
     "text-to-image": "quickstart",
@@ -75,7 +76,7 @@ def find_recipe(recipe: str) -> Recipe:
             if (renamed := path.with_name(kebab_case(path.name))).is_file():
                 _warn_of_renamed(recipe, str(renamed))
                 return Recipe(renamed.stem, renamed)
-            raise ConfigError(f"there is no file {recipe}{_nearest_name(path.stem)}")
+            raise ConfigError(f"there is no file {recipe}: {_nearest_name(path.stem)}")
         return Recipe(path.stem, path)
     shipped = {each.name: each for each in list_recipes()}
     if recipe not in shipped and kebab_case(recipe) in shipped:
@@ -86,10 +87,7 @@ def find_recipe(recipe: str) -> Recipe:
         started = ", ".join(task for task, starter in TASKS.items() if starter)
         raise ConfigError(f"no recipe ships for the task {recipe} yet; tasks that have one: {started}")
     if name not in shipped:
-        raise ConfigError(
-            f"{recipe} is neither a YAML file, nor a shipped recipe ({', '.join(sorted(shipped))}), nor a task"
-            f"{_nearest_name(recipe)}"
-        )
+        raise ConfigError(f"{recipe} is neither a YAML file, nor a shipped recipe, nor a task: {_nearest_name(recipe)}")
     return shipped[name]
 
 
@@ -116,9 +114,5 @@ def _warn_of_renamed(old: str, new: str) -> None:
 
 
 def _nearest_name(wrong: str) -> str:
-    from rapidfuzz.distance import OSA  # a C extension, needed on errors alone
-
     known = {each.name for each in list_recipes()} | {task for task, starter in TASKS.items() if starter}
-    nearest = min(sorted(known), key=lambda name: OSA.distance(wrong, name), default=wrong)
-    close = known and OSA.distance(wrong, nearest) <= max(1, len(wrong) / 3)
-    return f": did you mean {nearest}?" if close else ""
+    return did_you_mean(wrong, sorted(known), count=3, likeness=0.5) or "`mmrl recipes list` names all"

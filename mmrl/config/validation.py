@@ -129,7 +129,10 @@ def _evaluation_errors(config: TrainConfig) -> Iterator[str]:
     evaluation = config.evaluation
     wanted = evaluation.every or evaluation.rewards or evaluation.diversity_prompts or config.data.heldout
     if wanted and config.data.validation is None:
-        yield "data.validation is missing: evaluation is configured, and there are no samples for it"
+        yield (
+            "data.validation is missing: evaluation is configured, and there are no samples for it; name some, or set "
+            "evaluation={} and data.heldout=null"
+        )
     if isinstance(evaluation.sampling, SamplingConfig) and evaluation.sampling.branch.at:
         yield "evaluation.sampling.branch: pictures to look at would resemble each other"
     if not _placeholders(config.run.dir) <= {"name", "seed"}:

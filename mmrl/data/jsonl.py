@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -21,6 +20,7 @@ from mmrl.atomic_io import replacing
 from mmrl.data.media.sample_media import CONDITION_KEYS
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import DataError
+from mmrl.suggestions import did_you_mean
 
 _sample = TypeAdapter(Sample)
 
@@ -163,8 +163,7 @@ def _unknown_keys(row: Mapping[str, Any], schema: type) -> list[str]:
     problems = []
     for key in row:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "what a reward needs to know goes into 'metadata'"
+            hint = did_you_mean(key, known) or "what a reward needs to know goes into 'metadata'"
             problems.append(f"{key!r} is not a key of {schema.__name__}: {hint}")
     return problems
 

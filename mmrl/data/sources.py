@@ -12,7 +12,6 @@ table as bytes become data URIs, all of them in memory: beyond a few GB, write t
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from mmrl.data.media.decode import with_media_in
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
+from mmrl.suggestions import did_you_mean
 
 _HUB = re.compile(r"hf:(?P<name>[^:]+)(?::(?P<split>[^:]+))?")
 _LISTS = ("images", "videos")
@@ -178,8 +178,8 @@ def _as_sample_row(row: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[
             fields[key] = [value] if key in _LISTS and not isinstance(value, list) else value
         elif column in columns:
             problems.append(f"columns: {key!r}, to which {column!r} is renamed, is not a key of a sample")
-        elif near := difflib.get_close_matches(key, known, n=1, cutoff=0.75):
-            problems.append(f"{column!r} is not a key of a sample: did you mean {near[0]!r}? Rename it by data.columns")
+        elif hint := did_you_mean(key, known, likeness=0.75):
+            problems.append(f"{column!r} is not a key of a sample: {hint} Rename it by data.columns")
         else:
             metadata[key] = value
     if metadata:

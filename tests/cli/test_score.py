@@ -149,7 +149,7 @@ def test_file_rewards_take_settings(drawn):
         (["--arg", "judge=x"], "the rewards are judge", 2),
         (["--arg", "judge.model"], "is not an override", 2),
         (["--arg", "judge.modle=x"], "unexpected keyword argument", 1),
-        (["--arg", "judge.prompt=alignmant"], "did you mean 'alignment'", 1),
+        (["--arg", "judge.prompt=alignmant"], "did you mean alignment", 1),
         (["--arg", "judge.model.x=1"], "cannot have keys", 2),
         (["--reward", "jugde"], "did you mean judge", 1),
         (["--reward", "judge"], "two rewards called judge", 1),

@@ -44,11 +44,11 @@ def test_tasks_find_their_recipe():
             "no recipe ships for the task image-to-video yet; tasks that have one: text-to-image, edit,",
         ),
         ("quikstart", "did you mean quickstart?"),
-        ("text-to-imge", "did you mean text-to-image?"),
+        ("text-to-imge", "did you mean text-to-image"),
         ("nowhere/quickstart.yaml", "there is no file nowhere/quickstart.yaml: did you mean quickstart?"),
         (
             "xyzzy",
-            "neither a YAML file, nor a shipped recipe (active-o3-qwen25-vl-7b, affordance-r1-qwen25-vl-7b,",
+            "nor a task: `mmrl recipes list` names all",
         ),
     ],
 )

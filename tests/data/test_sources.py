@@ -110,7 +110,7 @@ def test_columns_are_renamed_and_single_media_become_lists(tmp_path):
 @pytest.mark.parametrize(
     "columns, problem",
     [
-        ({"promt": ["x"]}, r"row 0: 'promt' is not a key of a sample: did you mean 'prompt'\?"),
+        ({"promt": ["x"]}, r"row 0: 'promt' is not a key of a sample: did you mean prompt\?"),
         ({"text": ["x"]}, r"row 0: has no prompt, no messages and no conditions"),
         ({"prompt": ["x", "y"], "id": ["a", "a"]}, r"row 1: the id 'a' is already that of row 0"),
         ({"prompt": [1]}, r"row 0: prompt: Input should be a valid string"),

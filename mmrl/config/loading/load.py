@@ -29,6 +29,7 @@ from mmrl.config.sampling import SAMPLING_OF
 from mmrl.config.section import STRICT, Section
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
+from mmrl.suggestions import did_you_mean
 
 _EXPECTED = {
     "int_type": "a whole number",
@@ -215,12 +216,7 @@ def _without_variant_tags(loc: tuple[str | int, ...], document: Any) -> tuple[Pa
 
 
 def _nearest_choice(value: Any, choices: Sequence[str]) -> str:
-    from rapidfuzz.distance import OSA  # a C extension, needed on errors alone
-
-    if not isinstance(value, str) or not choices:
-        return ""
-    nearest = min(choices, key=lambda choice: OSA.distance(value.lower(), choice))
-    return f": did you mean {nearest}?" if OSA.distance(value.lower(), nearest) <= max(1, len(value) / 3) else ""
+    return did_you_mean(value.lower(), choices, before=": ") if isinstance(value, str) else ""
 
 
 def _to_text(value: Any) -> str:

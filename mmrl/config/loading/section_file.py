@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,8 +13,11 @@ from mmrl.config.loading.yaml_text import Path as Key
 from mmrl.config.loading.yaml_text import parse_yaml
 from mmrl.config.section import Section
 from mmrl.errors import ConfigError
+from mmrl.suggestions import did_you_mean
 
 S = TypeVar("S", bound=Section)
+MOST_NAMES = 20
+"""The names that a message lists; a command lists more."""
 
 
 def find_file(name_or_path: str, folder: Path, kind: str) -> Path:
@@ -30,8 +32,10 @@ def find_file(name_or_path: str, folder: Path, kind: str) -> Path:
         return Path(name_or_path)
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     if name_or_path not in names:
-        near = difflib.get_close_matches(name_or_path, names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}, and YAML files of your own"
+        hint = did_you_mean(name_or_path, names, count=3, likeness=0.5)
+        if not hint:
+            known = f"there are {', '.join(names)}" if len(names) <= MOST_NAMES else f"`mmrl {kind} list` names all"
+            hint = f"{known}, and YAML files of your own"
         raise ConfigError(f"there is no {kind} {name_or_path}: {hint}")
     return folder / f"{name_or_path}.yaml"
 
@@ -65,8 +69,7 @@ def check_map(section: type[S], document: dict[str, Any], lines: dict[Key, int],
         problems.append(f"{path}:{at}: {dotted(key)}{problem}")
 
     def unknown(inner: type[Section], key: Key) -> None:
-        near = difflib.get_close_matches(str(key[-1]), inner.model_fields, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(inner.model_fields)}"
+        hint = did_you_mean(str(key[-1]), inner.model_fields) or f"there are {', '.join(inner.model_fields)}"
         report(key, f" is not a key of {inner.__name__}: {hint}")
 
     known = drop_unknown_keys(section, document, (), unknown)

@@ -13,7 +13,6 @@ import inspect
 import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -25,6 +24,7 @@ from mmrl.data.media.sample_media import MediaKind, is_video, map_media, media_k
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, UnsupportedError
 from mmrl.generation.diffusion.denoiser_hook import guiders_of
+from mmrl.suggestions import did_you_mean
 
 _SET_BY = {
     "num_inference_steps": "sampling.steps",
@@ -142,7 +142,8 @@ def _check_conditions(sample: Sample, pipeline: str, known: Mapping[str, Any]) -
             raise ConfigError(f"sample {sample.id!r}: {name} is the run's: set {_SET_BY[name]}")
         if name not in known or name == "self":
             taken = ", ".join(each for each in known if media_kind(each)) or "none"
-            raise ConfigError(f"sample {sample.id!r}: {name!r} is not an argument of {pipeline}{_near(name, known)}; "
+            hint = did_you_mean(name, known, before=": ")
+            raise ConfigError(f"sample {sample.id!r}: {name!r} is not an argument of {pipeline}{hint}; "
                               f"it takes these pictures and videos: {taken}")  # fmt: skip
 
 
@@ -184,13 +185,8 @@ def _check_extra(name: str, pipeline: DiffusionPipeline, known: Any) -> None:
     if name in _OURS:
         raise ConfigError(f"sampling.pipeline_args.{name}: {_OURS[name]}")
     if name not in known or name == "self":
-        raise ConfigError(f"sampling.pipeline_args.{name} is not an argument of {type(pipeline).__name__}"
-                          f"{_near(name, known)}")  # fmt: skip
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f": did you mean {near[0]}?" if near else ""
+        wrong = f"sampling.pipeline_args.{name} is not an argument of {type(pipeline).__name__}"
+        raise ConfigError(f"{wrong}{did_you_mean(name, known, before=': ')}")
 
 
 COUNTS = ("num_images_per_prompt", "num_videos_per_prompt")

@@ -17,7 +17,6 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,6 +28,7 @@ from torch import Tensor
 from mmrl.config.sampling import TRANSITIONS, TransitionConfig
 from mmrl.errors import ConfigError, UnsupportedError
 from mmrl.generation.diffusion.transitions import DDIM, ODE, Level, Native, Transition
+from mmrl.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
@@ -363,8 +363,8 @@ def scheduler_class(name: str) -> Any:
     found = getattr(diffusers, name, None)
     if not (isinstance(found, type) and issubclass(found, SchedulerMixin) and found is not SchedulerMixin):
         known = [each for each in dir(diffusers) if each.endswith("Scheduler")]
-        near = [each for each in known if each.removesuffix("Scheduler") == name] or get_close_matches(name, known, n=1)
-        hint = f": did you mean {near[0]}?" if near else ""
+        meant = [each for each in known if each.removesuffix("Scheduler") == name] or known
+        hint = did_you_mean(name, meant, likeness=0.3, before=": ")
         raise ConfigError(f"policy.scheduler: {name} is no scheduler of diffusers {diffusers.__version__}{hint}")
     return found
 

@@ -19,7 +19,6 @@ sign. All are replaced at once, so that `$prompt` or braces inside a text are le
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.suggestions import did_you_mean
 
 Kind = Literal["point", "pair", "checklist", "ranking"]
 FOLDER = Path(__file__).with_name("prompts")
@@ -123,8 +123,7 @@ def load_prompt(name: str, kind: Kind) -> JudgePrompt:
     else:
         path = FOLDER / f"{name}.yaml"
         if name not in shipped():
-            near = difflib.get_close_matches(name, shipped(), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "or give the path of a .yaml file"
+            hint = did_you_mean(name, shipped()) or "or give the path of a .yaml file"
             raise RewardError(f"prompt: no prompt is called {name!r}: there are {', '.join(shipped(kind))}; {hint}")
     prompt = _read(path)
     if prompt.kind != kind:
