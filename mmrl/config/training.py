@@ -126,6 +126,20 @@ class RunConfig(Section):
     """Servers that write the answers of a VLM. Unset: the policy writes them in process."""
 
 
+class SignalConfig(Section):
+    """A factor on the learning rate that follows the signal-to-noise ratio of the gradient (OBLR-PO).
+
+    The factor is the share of signal in the squared norm of a gradient, as AdamW's two moments tell.
+    """
+
+    number = "least"
+
+    least: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """The factor is no less than this, and at most 1."""
+    after: Annotated[int, Field(ge=2)] = 10
+    """The number of first updates for which the factor is 1, because the moments are still noise."""
+
+
 class OptimizerConfig(Section):
     """AdamW with a learning-rate schedule."""
 
@@ -140,5 +154,7 @@ class OptimizerConfig(Section):
     """After the warm-up: stay, or fall to zero at the last iteration."""
     warmup: Annotated[int, Field(ge=0)] = 0
     """Updates during which the learning rate rises from zero."""
+    signal: SignalConfig | None = None
+    """Set: the learning rate is the less, the noisier the gradient; `lr` is that of a gradient without noise."""
     ema: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Decay of an exponential moving average of the trained parameters; evaluated and saved in their place."""

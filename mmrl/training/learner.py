@@ -11,12 +11,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from mmrl.algorithms.optimal_baseline import kept_noise, signal_share
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import SamplingKind
 from mmrl.config.training import OptimizerConfig
-from mmrl.distributed.layout import layout_of
+from mmrl.distributed.layout import Replicas, layout_of
 from mmrl.distributed.tensor_parts import on_main_whole
-from mmrl.errors import RunError
+from mmrl.errors import ConfigError, RunError
 from mmrl.trained_models import TrainedModel
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.loss_scale import LossScale
@@ -41,9 +42,18 @@ class Learner:
         precision: Precision,
         sampling: SamplingKind | None = None,
     ) -> None:
-        """`precision` is that of the model's computations, `sampling` the kind of its rollouts; None: the policy's."""
+        """`precision` is that of the model's computations, `sampling` the kind of its rollouts; None: the policy's.
+
+        Raises:
+            ConfigError: the learning rate follows the gradient's signal, and the parameters are divided.
+        """
         self.model, self.settings, self.sampling = model, settings, sampling
         self.parameters, self.layout = model.parameters_to_train(), layout_of(model)
+        if settings.signal is not None and not isinstance(self.layout, Replicas):
+            raise ConfigError(
+                "optimizer.signal: the moments of a gradient lie divided over the processes: set run.place replicas, "
+                "or leave it out"
+            )
         hyperparameters = settings.model_dump(include={"lr", "betas", "eps", "weight_decay"})
         self.optimizer = torch.optim.AdamW(self._parameter_groups(), **hyperparameters)
         self.average = ParameterCopy(self.parameters, self.layout) if settings.ema is not None else None
@@ -75,6 +85,7 @@ class Learner:
                 "the last checkpoint is kept"
             )
         rate = learning_rate(self.settings.lr, self.updates, total, self.settings.warmup, self.settings.schedule)
+        rate *= self._signal_factor()
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["lr_scale"]
         self.optimizer.step()
@@ -109,6 +120,14 @@ class Learner:
         self.loss_scale.load_state_dict(values.get("loss_scale", {}))
         self._count(values["updates"])
 
+    def _signal_factor(self) -> float:
+        """Return the factor on the learning rate by the moments of the gradients before this update."""
+        signal = self.settings.signal
+        if signal is None or self.updates < signal.after:
+            return 1.0
+        share = gradient_signal(self.optimizer)
+        return 1.0 if share is None else min(1.0, max(signal.least, share))
+
     def _count(self, updates: int) -> None:
         self.updates = self.model.version = updates
 
@@ -118,6 +137,27 @@ class Learner:
         for name, parameter in self.parameters.items():
             groups.setdefault(self.model.lr_scale(name), []).append(parameter)
         return [{"params": parameters, "lr_scale": scale} for scale, parameters in groups.items()]
+
+
+def gradient_signal(optimizer: torch.optim.AdamW) -> float | None:
+    """Return the share of signal in the squared norm of a gradient, from the moments that AdamW keeps.
+
+    The first moment, corrected for its bias, is an average of gradients, which has little noise left; the second is the
+    average of their squares. None before two updates, and where all gradients were 0.
+    """
+    squared_mean, mean_square, kept = 0.0, 0.0, 1.0
+    for group in optimizer.param_groups:
+        first, second = group["betas"]
+        for parameter in group["params"]:
+            if not (state := optimizer.state.get(parameter)):
+                continue
+            steps = int(state["step"])
+            squared_mean += float(state["exp_avg"].double().square().sum()) / (1 - first**steps) ** 2
+            mean_square += float(state["exp_avg_sq"].double().sum()) / (1 - second**steps)
+            kept = kept_noise(first, steps)
+    if kept >= 1 or mean_square <= 0:
+        return None
+    return signal_share(squared_mean, mean_square, kept)
 
 
 def learning_rate(

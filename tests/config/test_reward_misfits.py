@@ -118,3 +118,28 @@ def test_valid_reward_settings_are_accepted(overrides):
 )
 def test_invalid_reward_settings_are_rejected_with_the_reason(overrides, message):
     assert any(message in line for line in refused(*overrides)), refused(*overrides)
+
+
+TASK_MEAN, OPTIMAL = "algorithm.advantage={name: task_mean}", "algorithm.advantage={name: optimal_baseline}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ([TASK_MEAN, "algorithm.advantage.std=batch"], "only grpo has a choice of spread; task_mean would ignore it"),
+        ([TASK_MEAN, CONSTRAINT], "and not with task_mean"),
+        ([TASK_MEAN, "algorithm.advantage.channels=[{rewards: [a]}]"], "each is estimated as one reward is"),
+        ([TASK_MEAN, "algorithm.advantage.turns={}"], "task_mean compares whole answers by more than their rewards"),
+        ([TASK_MEAN, "run.overlap.stream=true"], "run.overlap.stream: task_mean compares the groups of an iteration"),
+        ([OPTIMAL], "algorithm.aggregate: optimal_baseline weighs gradients of whole answers, and sequence divides"),
+        ([OPTIMAL, "algorithm.advantage.norms=recorded"], "recorded reads probabilities of tokens"),
+        ([OPTIMAL, "run.overlap.lag=1"], "run.overlap: optimal_baseline differentiates the policy between its"),
+    ],
+)
+def test_advantages_that_read_more_than_rewards_say_what_they_cannot_do(overrides, message):
+    assert any(message in line for line in refused(*overrides)), refused(*overrides)
+
+
+def test_advantages_that_read_more_than_rewards_fit_elsewhere():
+    assert not refused(TASK_MEAN, "algorithm.advantage.difficulty=0.5")
+    assert not refused(OPTIMAL, "algorithm.aggregate=constant", "algorithm.length=4")

@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
 _HOME = "mmrl.config.algorithms.advantage"
 Baseline = Literal["group", "batch", "history", "branch", "tree"]
+RowFact = Literal["tasks", "squared_norms", "recorded_norms"]
+"""A fact that an estimator may read about each answer beside its reward: the number of its task, [B] int64; the squared
+norm of the gradient of its log-probability, [B] float32; or the part of that which its recorded probabilities tell."""
 ADVANTAGES: Registry[Any] = Registry(
     "mmrl.advantages",
     "advantage",
-    named_sections(lambda: AdvantageConfig, _HOME),
+    named_sections(lambda: AdvantageConfig, _HOME, "mmrl.config.algorithms.row_advantages"),
     base=f"{_HOME}:AdvantageConfig",
 )
 """The advantage estimators by name; packages add theirs in the entry-point group `mmrl.advantages`."""
@@ -186,6 +189,10 @@ class AdvantageConfig(ComponentSection):
         estimated: Tensor = load_reference(self.function)(rewards, group_index, **self.arguments())
         return estimated
 
+    def estimate_from(self, rewards: Tensor, group_index: Tensor, facts: Mapping[str, Tensor]) -> Tensor:
+        """Return advantages [B] as `estimate` does, from `row_facts` [B] by name besides."""
+        return self.estimate(rewards, group_index)
+
     def estimate_several(self, rewards: Tensor, weights: list[float], group_index: Tensor) -> Tensor:
         """Return advantages [B] from R rewards [B, R] and their weights; for estimators without `uses_total`."""
         raise NotImplementedError(f"{type(self).__name__} takes the total of all rewards")
@@ -218,6 +225,11 @@ class AdvantageConfig(ComponentSection):
                 f"algorithm.advantage.turns: turns are compared within groups by one estimator of totals, and {name} "
                 "is none: choose grpo, dr_grpo or rloo"
             )
+        if self.row_facts and self.turns is not None:
+            yield (
+                f"algorithm.advantage.turns: {self.name} compares whole answers by more than their rewards: leave one "
+                "of the two out, or choose grpo"
+            )
         if not self.uses_total:
             yield from self._several_rewards_errors(config)
         if self.channels:
@@ -228,10 +240,15 @@ class AdvantageConfig(ComponentSection):
         """True if `std` has an effect."""
         return "std" in self.arguments()
 
+    @property
+    def row_facts(self) -> tuple[RowFact, ...]:
+        """The facts that `estimate_from` reads about each answer; (): its reward alone."""
+        return ()
+
     def _channel_errors(self, config: TrainConfig) -> Iterator[str]:
         key, weights = "algorithm.advantage.channels", {each.name: each.weight for each in config.rewards}
         used = {name for channel in self.channels for name in channel.rewards}
-        if self.baseline not in ("group", "batch") or not self.uses_total:
+        if self.baseline not in ("group", "batch") or not self.uses_total or self.row_facts:
             yield f"{key}: each is estimated as one reward is, and {self.name} does otherwise: choose grpo or dr_grpo"
         if self.turns is not None:
             yield f"{key}: each turn has its own advantage, which channels do not divide: leave one of the two out"

@@ -47,14 +47,21 @@ class AdvantageEstimator:
     weights: dict[str, float]  # of the rewards, by name
     constraints: Constraints | None = None  # rewards that are held above a threshold
 
-    def advantages(self, output: RewardOutput, group_index: Tensor) -> Tensor:
-        """Return [B] float32; 0 where the answer could not be scored. For imitation, the weight of each answer."""
+    def advantages(
+        self, output: RewardOutput, group_index: Tensor, facts: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
+        """Return [B] float32; 0 where the answer could not be scored. For imitation, the weight of each answer.
+
+        `facts` are the `row_facts` of the configured estimator, [B] each.
+        """
         group_index, config = group_index.cpu(), self.config
         if isinstance(config, AdvantageConfig) and not config.uses_total:
             rewards = torch.stack([torch.from_numpy(output.values[name]) for name in self.weights], dim=1)
             result = config.estimate_several(rewards, list(self.weights.values()), group_index)
         elif isinstance(config, AdvantageConfig) and config.channels:
             result = self._of_channels(config, output, group_index)
+        elif isinstance(config, AdvantageConfig):
+            result = config.estimate_from(torch.from_numpy(output.values["total"]), group_index, facts or {})
         else:
             result = config.estimate(torch.from_numpy(output.values["total"]), group_index)
         if self.constraints is not None:

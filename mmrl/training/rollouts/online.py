@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.advantages import extreme_advantages, zero_variance_share
+from mmrl.algorithms.groups import group_spread
 from mmrl.algorithms.turn_credit import credit_by_turn
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.data.prompts import Outcome, PromptSource
@@ -43,6 +44,7 @@ from mmrl.training.rollouts.collect import (
 )
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.exchange import shared_media
+from mmrl.training.rollouts.gradient_norms import exact_squared_norms, recorded_squared_norms
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.reward_metrics import reward_metrics
@@ -108,6 +110,12 @@ class OnlineRollouts:
         if self.suite.needs_full_groups and isinstance(self.group_sampler, AdaptiveGroupSampler):
             raise ConfigError(
                 "data.group_sampling: adaptive draws a group in rounds, but a reward compares a group's answers"
+            )
+        facts = getattr(self.advantage_estimator.config, "row_facts", ())
+        if "squared_norms" in facts and not (self._selects_rows and processes.size() == 1):
+            raise ConfigError(
+                "algorithm.advantage: norms of gradients are computed row by row, in one process, of rows that do not "
+                "depend on one another (capability select_rows): set algorithm.advantage.norms recorded, or choose rloo"
             )
         if self.suite.learns and processes.size() > 1:
             raise ConfigError(
@@ -237,7 +245,8 @@ class OnlineRollouts:
         by_tree = isinstance(config, AdvantageConfig) and config.baseline == "tree"
         if self.history is None:
             compared = trees if by_tree else collected.groups
-            advantages[rows] = self.advantage_estimator.advantages(output, compared[rows])
+            facts = {name: each[rows] for name, each in self._row_facts(collected).items()}
+            advantages[rows] = self.advantage_estimator.advantages(output, compared[rows], facts)
         else:
             samples = collected.scored.samples
             ids = [samples[row].id for row in rows.tolist()]
@@ -248,6 +257,23 @@ class OnlineRollouts:
         if collected.credit is not None:
             advantages = advantages + collected.credit.where(collected.in_baseline, 0.0)
         return advantages
+
+    def _row_facts(self, collected: CollectedRollouts) -> dict[str, Tensor]:
+        """Return [R] of each fact that the estimator reads."""
+        config, scored = self.advantage_estimator.config, collected.scored
+        facts: dict[str, Tensor] = {}
+        for name in config.row_facts if isinstance(config, AdvantageConfig) else ():
+            if name == "tasks":
+                numbers: dict[str, int] = {}
+                tasks = [numbers.setdefault(sample.source, len(numbers)) for sample in scored.samples]
+                facts[name] = torch.tensor(tasks, dtype=torch.long)
+            elif name == "recorded_norms":
+                facts[name] = recorded_squared_norms(scored.rollouts)
+            else:
+                total = scored.total.where(collected.in_baseline, torch.nan)
+                varies = total.isfinite() & (group_spread(total, collected.groups) > 0)
+                facts[name] = exact_squared_norms(self.policy, scored.rollouts, varies)
+        return facts
 
     def _branch_credit(self, collected: CollectedRollouts) -> Tensor | None:
         """Return [R, T] advantages of steps that rows share until they branch; None for whole trajectories."""
