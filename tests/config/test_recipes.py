@@ -48,7 +48,7 @@ def test_tasks_find_their_recipe():
         ("nowhere/quickstart.yaml", "there is no file nowhere/quickstart.yaml: did you mean quickstart?"),
         (
             "xyzzy",
-            "neither a YAML file, nor a shipped recipe (active-o3-qwen25-vl-7b, affordance-r1-qwen25-vl-7b,",
+            "neither a YAML file, nor a shipped recipe (a-lol-qwen25-vl-3b, active-o3-qwen25-vl-7b,",
         ),
     ],
 )
