@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from mmrl.build.data_samplers import (
+    build_alignment,
     build_demonstrations,
     build_group_sampler,
     build_prompts,
@@ -359,6 +360,7 @@ def _stage(
             demonstrations=build_demonstrations(data, samples, seed),
             starts=None if data.starts is None else data.starts.rule(),
             turn_filter=build_turn_filter(data),
+            aligned=build_alignment(lead),
             history=build_history(advantage),
             keep_means=isinstance(lead, PolicyGradientConfig) and lead.ratio == "guard",
             horizon=() if config.environment is None else config.environment.horizon,

@@ -73,6 +73,7 @@ def test_one_line_of_yaml_selects_an_algorithm(algorithm):
         "mah_dpo",
         "ranke",
         "reconstruction",
+        "grao",
         "a_lol",
     ):  # they name other models, terms or heads, or need demonstrations or texts
         return

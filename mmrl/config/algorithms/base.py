@@ -27,7 +27,7 @@ AnswerSource = Literal["policy", "reference"]
 _HOME = "mmrl.config.algorithms"
 _MODULES = (
     *("policy_gradient", "forward_process", "reward_gradient", "supervised", "preference"),
-    *("distill", "mixture", "actor_critic", "whole_groups", "decoder_turns", "stored_answers"),
+    *("distill", "mixture", "actor_critic", "whole_groups", "decoder_turns", "stored_answers", "aligned_groups"),
 )
 OBJECTIVES: Registry[Any] = Registry(
     "mmrl.objectives",
