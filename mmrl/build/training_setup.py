@@ -27,6 +27,7 @@ from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.decoder_turns import ReconstructionConfig
 from mmrl.config.algorithms.mixture import MixConfig, lead_of
+from mmrl.config.algorithms.outcome_learning import OREALConfig
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
@@ -62,6 +63,7 @@ from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.rollouts.mixed_source import MixedSource
 from mmrl.training.rollouts.model_pairs import ModelPairs, ModelWriters
 from mmrl.training.rollouts.online import OnlineRollouts
+from mmrl.training.rollouts.outcome_credits import OutcomeCredits
 from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair, RowSelection, positive_advantage_rows
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
@@ -386,6 +388,9 @@ def _stage(
             source = CorrectedRollouts(source, correction)
         if isinstance(algorithm, PPOConfig) and models is not None:
             source = CriticAdvantages(source, models.critics[algorithm.critic], algorithm)
+        if isinstance(lead, OREALConfig):
+            judged = None if lead.critic is None or models is None else models.critics[lead.critic]
+            source = OutcomeCredits(source, lead, judged)
         if isinstance(algorithm, MixConfig) and (
             others := _imitated(config, algorithm, policy, samples, term_samples or {})
         ):

@@ -10,6 +10,7 @@ actor_critic       PPO, whose advantages come from a critic that learns beside t
 mixture            several of these in one update
 whole_groups       losses that see all answers to a prompt together: P3O and PACS
 aligned_groups     GRAO, whose groups have a demonstration that is imitated and compared with
+outcome_learning   OREAL, with credit by the outcome of an answer and the importance of its tokens
 stored_answers     A-LoL, on answers in the data that rewards score
 decoder_turns      RankE, which trains a generator of image tokens together with the decoder of its codec
 
@@ -25,7 +26,7 @@ from typing import Any
 _MODULES = (
     *("advantage", "base", "forward_process", "policy_gradient", "policy_losses", "preference", "reward_gradient"),
     *("supervised", "distill", "mixture", "actor_critic", "decoder_turns", "whole_groups", "aligned_groups"),
-    "stored_answers",
+    *("stored_answers", "outcome_learning"),
 )
 
 
