@@ -103,6 +103,8 @@ def test_adapters_are_saved_for_peft(tmp_path):
         (["algorithm={name: cispo, kl: {coef: 0.01}}", "data.replay={name: selective}"], "kl"),
         (["algorithm={name: dapo}", "data.group_sampling={name: adaptive, max_rounds: 2}"], "clip_fraction"),
         (["algorithm={name: topr}", "data.demonstrations={share: 0.5}"], "demonstrations/rows"),
+        (["algorithm={name: grao}", "data.demonstrations={share: 1.0}"], "demonstrations/rows"),
+        (["algorithm={name: a_lol, values: 1}", "data.path=shapeworld:caption-first"], "stored/kept_share"),
         (["pretraining={iterations: 1}", "data.weighting={name: difficulty}"], "stage"),
         (["data.prompts={name: variance_aware}", "data.replay={name: success}"], "reward/total"),
     ],

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from torch import Tensor
+
+from mmrl.algorithms.aligned_groups import aligned_group_credit
+from mmrl.config.algorithms.aligned_groups import GRAOConfig
+from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.data import (
     AdaptiveGroupSamplingConfig,
     AngleConcentrationPromptsConfig,
@@ -122,3 +128,10 @@ def build_demonstrations(data: DataConfig, samples: Sequence[Sample], seed: int)
     if not any(map(demonstrations_of, samples)):
         raise DataError("data.demonstrations: none of the samples has a 'demonstration' to mix in")
     return MixedDemonstrations(chosen.share, chosen.shaping, seed)
+
+
+def build_alignment(algorithm: AlgorithmConfig) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+    """Return the function of advantages, groups and demonstrated rows that is GRAO's; None: advantages stay."""
+    if not isinstance(algorithm, GRAOConfig):
+        return None
+    return partial(aligned_group_credit, imitation=algorithm.imitation, alignment=algorithm.alignment)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from mmrl.build.data_samplers import (
+    build_alignment,
     build_demonstrations,
     build_group_sampler,
     build_prompts,
@@ -18,6 +19,7 @@ from mmrl.build.data_samplers import (
 )
 from mmrl.build.equal_calls import unequal_calls
 from mmrl.build.hacking import hacking_errors
+from mmrl.build.offline_sources import build_offline_source, build_stored_answers
 from mmrl.build.policies import policy_class
 from mmrl.build.reward_suites import Rewards, build_constraints
 from mmrl.config.algorithms.actor_critic import PPOConfig
@@ -25,9 +27,11 @@ from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.decoder_turns import ReconstructionConfig
 from mmrl.config.algorithms.mixture import MixConfig, lead_of
+from mmrl.config.algorithms.outcome_learning import OREALConfig
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
+from mmrl.config.algorithms.stored_answers import ALoLConfig
 from mmrl.config.algorithms.supervised import RejectionSFTConfig
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.named_models import untrained_errors
@@ -35,7 +39,7 @@ from mmrl.config.sampling import AnySamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.validation import validation_errors
 from mmrl.data.growing_prompts import GrowingSampler
-from mmrl.data.prompts import PromptSampler, PromptSource
+from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Capability
@@ -58,13 +62,12 @@ from mmrl.training.rollouts.importance_correction import build_importance_correc
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.rollouts.mixed_source import MixedSource
 from mmrl.training.rollouts.model_pairs import ModelPairs, ModelWriters
-from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, check_answers
 from mmrl.training.rollouts.online import OnlineRollouts
+from mmrl.training.rollouts.outcome_credits import OutcomeCredits
 from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair, RowSelection, positive_advantage_rows
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
 from mmrl.training.rollouts.streamed_rollouts import StreamedRollouts
-from mmrl.training.rollouts.true_pictures import TruePictures, check_pictures
 from mmrl.training.run_models import NamedModels
 
 TERM_STREAM = 5
@@ -359,6 +362,7 @@ def _stage(
             demonstrations=build_demonstrations(data, samples, seed),
             starts=None if data.starts is None else data.starts.rule(),
             turn_filter=build_turn_filter(data),
+            aligned=build_alignment(lead),
             history=build_history(advantage),
             keep_means=isinstance(lead, PolicyGradientConfig) and lead.ratio == "guard",
             horizon=() if config.environment is None else config.environment.horizon,
@@ -384,6 +388,9 @@ def _stage(
             source = CorrectedRollouts(source, correction)
         if isinstance(algorithm, PPOConfig) and models is not None:
             source = CriticAdvantages(source, models.critics[algorithm.critic], algorithm)
+        if isinstance(lead, OREALConfig):
+            judged = None if lead.critic is None or models is None else models.critics[lead.critic]
+            source = OutcomeCredits(source, lead, judged)
         if isinstance(algorithm, MixConfig) and (
             others := _imitated(config, algorithm, policy, samples, term_samples or {})
         ):
@@ -391,23 +398,12 @@ def _stage(
         if data.controller is not None:
             source = ControlledRollouts(source, online, data.controller, samples)
         return TrainingSetup(source, objective, lagged, growing)
-    return TrainingSetup(_offline_source(config, algorithm, policy, samples, prompts), objective)
-
-
-def _offline_source(
-    config: TrainConfig, algorithm: AlgorithmConfig, policy: Any, samples: Sequence[Sample], prompts: PromptSource
-) -> ExperienceSource:
-    """Return a source of the answers that samples contain, with as many rows as there are groups of rollouts."""
-    data, experience, axis = config.data, algorithm.experience, getattr(algorithm, "axis", None)
-    if isinstance(algorithm, ReconstructionConfig):
-        check_pictures(samples)
-        return TruePictures(prompts, min(data.groups, data.micro_batch or data.groups))
-    check_answers(samples, experience, policy, axis)
-    rows = data.groups * (2 if experience == "pairs" else 1)
-    micro_batch = min(rows, data.micro_batch or rows)
-    if experience == "pairs":
-        return PreferencePairs(policy, prompts, micro_batch, axis)
-    return Demonstrations(policy, prompts, micro_batch, config.seed)
+    if isinstance(algorithm, ALoLConfig):
+        if rewards is None:
+            raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
+        handles = {} if models is None else models.handles
+        return TrainingSetup(build_stored_answers(config, algorithm, policy, samples, rewards, handles), objective)
+    return TrainingSetup(build_offline_source(config, algorithm, policy, samples, prompts), objective)
 
 
 def samples_of_terms(
@@ -440,7 +436,7 @@ def _imitated(
             if not taught:
                 raise DataError(f"algorithm.terms.{number}: none of the samples has a 'demonstration' for {term.name}")
             prompts = PromptSampler(taught, config.data.groups, fold_in(config.seed, TERM_STREAM, number))
-            found[number] = label, _offline_source(config, term, policy, taught, prompts)
+            found[number] = label, build_offline_source(config, term, policy, taught, prompts)
     return found
 
 

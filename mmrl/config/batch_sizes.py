@@ -23,7 +23,7 @@ class BatchPlan:
 
     groups: int
     group_size: int
-    """Trajectories of one prompt: 1 where it has a demonstration, 2 where it has a pair."""
+    """Trajectories of one prompt: 1 where it has a demonstration or a stored answer, 2 where it has a pair."""
     steps: int
     """Denoising steps of a trajectory; 0 for answers of tokens."""
     decisions: int
@@ -51,7 +51,7 @@ class BatchPlan:
         data, training, evaluation = config.data, config.training, config.evaluation
         algorithm, sampling = config.algorithm, config.sampling
         draws = isinstance(sampling, SamplingConfig)
-        group_size = {"rollouts": data.group_size, "demonstrations": 1, "pairs": 2}[algorithm.experience]
+        group_size = {"rollouts": data.group_size, "demonstrations": 1, "pairs": 2, "answers": 1}[algorithm.experience]
         plan = cls(
             groups=data.groups,
             group_size=group_size,

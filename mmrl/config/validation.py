@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from string import Formatter
 
 from mmrl.config.algorithms.advantage import ADVANTAGES, AdvantageConfig
-from mmrl.config.algorithms.base import KLConfig
+from mmrl.config.algorithms.base import SCORED, KLConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.blend_validation import blend_errors
 from mmrl.config.controller import controller_errors
@@ -153,7 +153,7 @@ def reward_errors(config: TrainConfig) -> Iterator[str]:
     yield from _constraint_errors(config)
     yield from _condition_errors(rewards)
     yield from _cascade_errors(rewards)
-    if not names and config.policy.kind != "vlm" and config.algorithm.experience == "rollouts":
+    if not names and config.policy.kind != "vlm" and config.algorithm.experience in SCORED:
         yield "rewards: name at least one, as `mmrl rewards list` shows them"
     for i, name in enumerate(names):
         if name in names[:i]:

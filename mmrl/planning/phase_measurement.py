@@ -27,6 +27,8 @@ from mmrl.build.load_models import build_learners, build_models
 from mmrl.build.policies import build_policy, prepare_samples, resolve_model_path
 from mmrl.build.reward_suites import build_rewards, replace_named_rewards
 from mmrl.build.training_setup import build_training_setup, samples_of_terms
+from mmrl.config.algorithms.base import SCORED
+from mmrl.config.algorithms.stored_answers import ALoLConfig
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.data import FixedGroupSamplingConfig
 from mmrl.config.named_models import POLICY, ModelKind, kind_of
@@ -168,9 +170,13 @@ def one_call(config: TrainConfig) -> TrainConfig:
     }
     if sampled:
         data["group_size"] = group_size
+    algorithm = config.algorithm
+    if isinstance(algorithm, ALoLConfig):  # so that the few samples that are read are learnt from, however good
+        algorithm = algorithm.model_copy(update={"negatives": True, "draw": "uniform"})
     loop = {"updates": 1, "epochs": 1, "max_kl": None}
     return config.model_copy(
         update={
+            "algorithm": algorithm,
             "data": config.data.model_copy(update=data),
             "training": config.training.model_copy(update=loop),
             "pretraining": None,
@@ -191,6 +197,8 @@ def _notes(config: TrainConfig) -> Iterator[str]:
         yield "data.replay: answers of earlier iterations are not counted"
     if data.demonstrations is not None:
         yield "data.demonstrations: calls for demonstrations are not counted"
+    if config.algorithm.experience == "answers":
+        yield "algorithm: what is answered and scored once, before the first update, is not counted"
     if config.pretraining is not None:
         yield "pretraining: the stage after it is measured"
     if config.stages:
@@ -219,8 +227,10 @@ class _Probe:
             return prepare_samples(self.policy, config.policy, config.answers, config.sampling, loaded)
 
         samples = read(config.data.path)
+        if config.algorithm.experience == "answers":
+            samples = samples[: reduced.data.groups]
         self._rewards = None
-        if config.algorithm.experience == "rollouts":
+        if config.algorithm.experience in SCORED:
             self._rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
         self._models = build_models(config, self.policy)
         setup = build_training_setup(reduced, self.policy, samples, samples, self._rewards, models=self._models,

@@ -18,6 +18,7 @@ from mmrl.build.load_models import build_learners, build_models, check_reward_mo
 from mmrl.build.policies import build_policy, check_servers, prepare_samples, use_servers, without_exploration
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
 from mmrl.build.training_setup import StageInputs, build_training_setup, check, check_processes, samples_of_terms
+from mmrl.config.algorithms.base import SCORED
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config
 from mmrl.config.loading.overrides import check_same_recipe
@@ -214,7 +215,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
     models = build_models(config, policy)
     with ExitStack() as stack:
         rewards = None
-        if config.algorithm.experience == "rollouts":
+        if config.algorithm.experience in SCORED:
             rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
         inputs = [_stage_inputs(config, stage, models, samples, rewards, load_reward, stack) for stage in config.stages]
         for suite in (rewards, *(each.rewards for each in inputs)):
@@ -305,7 +306,7 @@ def _stage_inputs(
         samples = _prepare(cast("AnyPolicy", models[stage.train].policy), staged, load_samples(path, config.media))
     elif stage.rewards is None:
         return StageInputs(samples, rewards)
-    if staged.algorithm.experience != "rollouts":
+    if staged.algorithm.experience not in SCORED:
         return StageInputs(samples, None)
     return StageInputs(samples, stack.enter_context(closing(build_rewards(staged, samples, load_reward))))
 

@@ -50,6 +50,7 @@ BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
         (["algorithm={name: mix, terms: [{name: grpo, weight: 0}]}"], "all weights are 0"),
         (["algorithm={name: mix, terms: [{name: grpo}, {name: rloo}]}"], "two have different advantages"),
         (["algorithm={name: mix, terms: [{name: grpo}, {name: dpo}]}"], "terms.1: dpo is no term"),
+        (["algorithm={name: mix, terms: [{name: grpo}, {name: a_lol}]}"], "terms.1: a_lol is no term"),
         (["algorithm={name: mix, terms: [{name: mix, terms: [{name: grpo}]}]}"], "a mix in a mix"),
         (["algorithm={name: grpo, weight: 0.5}"], "algorithm.weight: grpo is alone"),
         (["algorithm={name: grpo, weight_end: 0.5}"], "algorithm.weight_end: grpo is alone"),

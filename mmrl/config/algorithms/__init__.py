@@ -8,6 +8,10 @@ preference         preference of a chosen over a rejected answer: DPO, online DP
 distill            distillation on the policy's own answers, from a model of the run
 actor_critic       PPO, whose advantages come from a critic that learns beside the policy
 mixture            several of these in one update
+whole_groups       losses that see all answers to a prompt together: P3O and PACS
+aligned_groups     GRAO, whose groups have a demonstration that is imitated and compared with
+outcome_learning   OREAL, with credit by the outcome of an answer and the importance of its tokens
+stored_answers     A-LoL, on answers in the data that rewards score
 decoder_turns      RankE, which trains a generator of image tokens together with the decoder of its codec
 
 Each section names its objective and states its constraints; `base.OBJECTIVES` has them by name, and
@@ -21,7 +25,8 @@ from typing import Any
 
 _MODULES = (
     *("advantage", "base", "forward_process", "policy_gradient", "policy_losses", "preference", "reward_gradient"),
-    *("supervised", "distill", "mixture", "actor_critic", "decoder_turns"),
+    *("supervised", "distill", "mixture", "actor_critic", "decoder_turns", "whole_groups", "aligned_groups"),
+    *("stored_answers", "outcome_learning"),
 )
 
 

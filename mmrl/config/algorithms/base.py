@@ -14,8 +14,12 @@ from mmrl.config.section import ComponentSection, Section, named_sections
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
 
-ExperienceKind = Literal["rollouts", "demonstrations", "pairs"]
-"""The data that an algorithm learns from: the policy's own scored answers, or what samples contain."""
+ExperienceKind = Literal["rollouts", "demonstrations", "pairs", "answers"]
+"""The data that an algorithm learns from: the policy's own scored answers, or what samples contain: demonstrations,
+pairs, or answers of any quality, which the run's rewards score."""
+
+SCORED: frozenset[ExperienceKind] = frozenset({"rollouts", "answers"})
+"""The kinds of experience that rewards score."""
 
 AnswerSource = Literal["policy", "reference"]
 """The weights that draw answers: those that are trained, or those that training started from."""
@@ -23,7 +27,8 @@ AnswerSource = Literal["policy", "reference"]
 _HOME = "mmrl.config.algorithms"
 _MODULES = (
     *("policy_gradient", "forward_process", "reward_gradient", "supervised", "preference"),
-    *("distill", "mixture", "actor_critic", "whole_groups", "decoder_turns"),
+    *("distill", "mixture", "actor_critic", "whole_groups", "decoder_turns", "stored_answers", "aligned_groups"),
+    "outcome_learning",
 )
 OBJECTIVES: Registry[Any] = Registry(
     "mmrl.objectives",

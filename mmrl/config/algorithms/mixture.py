@@ -133,8 +133,8 @@ class MixConfig(AlgorithmConfig):
             if getattr(term, "critic", None) is not None:
                 yield f"algorithm.terms.{number}: {term.name} has a critic, which a mix has no update for: choose grpo"
                 continue
-            by_pairs = term.experience == "pairs" or isinstance(term, OnlineDPOConfig)
-            if by_pairs or not (term.on_decisions or term.experience == "demonstrations"):
+            elsewhere = term.experience in ("pairs", "answers") or isinstance(term, OnlineDPOConfig)
+            if elsewhere or not (term.on_decisions or term.experience == "demonstrations"):
                 yield f"algorithm.terms.{number}: {term.name} is no term of a mix, whose terms are on log-probabilities"
             for error in term.validation_errors(config.model_copy(update={"algorithm": term})):
                 yield error.replace("algorithm.", f"algorithm.terms.{number}.", 1)

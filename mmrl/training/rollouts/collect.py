@@ -47,7 +47,7 @@ from mmrl.rewards.core.reward_io import (
 from mmrl.rewards.core.suite import Scorer, TooFewScored
 from mmrl.seeds import fold_in
 from mmrl.training.rollouts.answer_lengths import AnswerLengths
-from mmrl.training.rollouts.demonstrations import MixedDemonstrations
+from mmrl.training.rollouts.demonstrations import InsertedTexts
 from mmrl.training.rollouts.exchange import deal, shared_answers
 from mmrl.training.run.timers import Phases
 
@@ -181,7 +181,7 @@ class RolloutCollector:
     iteration: int
     progress: float  # share of training that is done, in [0, 1]
     phases: Phases
-    demonstrations: MixedDemonstrations | None = None
+    demonstrations: InsertedTexts | None = None  # that take places of the policy's answers
     keep_means: bool = False  # of decisions, for objectives that read them
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
     max_turns: int | None = None  # of an episode; None: as the environment says

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
@@ -14,6 +15,15 @@ from mmrl.policy import Rollout, RolloutRequest, TargetText
 
 DEMONSTRATION_STREAM = 1
 """The number of the random stream that picks demonstrations."""
+
+
+class InsertedTexts(Protocol):
+    """A rule that puts texts of the data set beside the policy's answers, to be scored like them."""
+
+    def insert(
+        self, requests: Sequence[RolloutRequest], begun: Collection[int], iteration: int
+    ) -> tuple[list[RolloutRequest], list[TargetText]]:
+        """Return the requests less the places that texts take, and the texts; groups in `begun` have theirs already."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Demonstrations(_DataSetSource):
             if not texts:
                 raise DataError(f"sample {sample.id!r} has no demonstration")
             answers.append((sample, texts[fold_in(self.seed, iteration, group) % len(texts)], group))
-        return _experience(self._read, answers, [1.0] * len(answers), self.micro_batch, phases)
+        return offline_experience(self._read, answers, [1.0] * len(answers), self.micro_batch, phases)
 
 
 @dataclass
@@ -101,7 +101,7 @@ class PreferencePairs(_DataSetSource):
             for group, sample in enumerate(self.prompts.next())
             for answer in self._read.pair(sample)
         ]
-        return _experience(self._read, answers, [1.0, -1.0] * (len(answers) // 2), self.micro_batch, phases)
+        return offline_experience(self._read, answers, [1.0, -1.0] * (len(answers) // 2), self.micro_batch, phases)
 
 
 OfflineAnswer: TypeAlias = tuple[Sample, str | tuple[str, ...], int]
@@ -248,10 +248,13 @@ def chosen_on(sample: Sample, axis: str) -> bool:
     return bool(side == "chosen")
 
 
-def _experience(
+def offline_experience(
     read: AnswerReader, answers: Sequence[OfflineAnswer], advantages: Sequence[float], rows: int, phases: Phases
 ) -> Experience:
-    """Return micro-batches of at most `rows` answers; each decision has the advantage of its answer."""
+    """Return micro-batches of at most `rows` answers; each decision has the advantage of its answer.
+
+    Metrics of texts: `length`, and `length_by_source/<source>`, in tokens.
+    """
     starts = range(0, len(answers), rows)
     own: dict[int, Rollout] = {}
     for number, start in enumerate(starts):

@@ -78,6 +78,8 @@ class OnlineRollouts:
     starts: StartRule | None = None  # what rows start with; None: their samples alone
     temperature: float | None = None  # of the answers, as a controller moves it; None: the policy's own
     turn_filter: TurnFilter | None = None
+    aligned: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # (advantages [R], NaN = unscored; groups [R];
+    # demonstrated [R] bool) -> [R]: what becomes of advantages in groups with a demonstration
     history: PromptHistory | None = None  # the earlier rewards of each prompt, if advantages are relative to them
     keep_means: bool = False  # of decisions, for objectives that read them
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
@@ -256,6 +258,10 @@ class OnlineRollouts:
             advantages = extreme_advantages(advantages, trees, config.extremes_threshold)
         if collected.credit is not None:
             advantages = advantages + collected.credit.where(collected.in_baseline, 0.0)
+        if self.aligned is not None:
+            known = collected.in_baseline & collected.scored.total.isfinite()
+            demonstrated = collected.scored.is_from(Origin.DEMONSTRATION)
+            advantages = self.aligned(advantages.where(known, torch.nan), collected.groups, demonstrated)
         return advantages
 
     def _row_facts(self, collected: CollectedRollouts) -> dict[str, Tensor]:
