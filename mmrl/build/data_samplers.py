@@ -17,6 +17,7 @@ from mmrl.config.data import (
     DynamicGroupSamplingConfig,
     HardestPromptsConfig,
     MixturePromptsConfig,
+    RecomposedReplayConfig,
     SelectiveReplayConfig,
     SpreadGroupSamplingConfig,
     StagedPromptsConfig,
@@ -38,6 +39,7 @@ from mmrl.training.rollouts.advantage_estimator import DifficultyWeighting
 from mmrl.training.rollouts.collect import FixedGroupSampler, GroupSampler
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler, SpreadGroupSampler
+from mmrl.training.rollouts.recomposed_batches import RecomposedReplay
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.turn_filter import TurnFilter
 from mmrl.training.run_models import NamedModels
@@ -94,13 +96,15 @@ def build_group_sampler(data: DataConfig, seed: int) -> GroupSampler:
     return FixedGroupSampler(data.group_size)
 
 
-def build_replay(data: DataConfig, seed: int) -> SelectiveReplay | SuccessReplay | None:
+def build_replay(data: DataConfig, seed: int) -> SelectiveReplay | SuccessReplay | RecomposedReplay | None:
     """Build `data.replay`; None: nothing is replayed."""
     chosen = data.replay
     if isinstance(chosen, SelectiveReplayConfig):
         return SelectiveReplay(chosen.capacity, chosen.alpha, seed)
     if isinstance(chosen, SuccessReplayConfig):
         return SuccessReplay(chosen.success, chosen.per_prompt, seed)
+    if isinstance(chosen, RecomposedReplayConfig):
+        return RecomposedReplay(chosen.capacity, chosen.share, chosen.success, chosen.compensation, seed)
     return None
 
 

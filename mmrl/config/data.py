@@ -140,6 +140,23 @@ class SuccessReplayConfig(Section):
     """Good answers that are kept of each prompt; the oldest go first."""
 
 
+class RecomposedReplayConfig(Section):
+    """An iteration learns from short right and long wrong answers, and from the others later (RoRecomp,
+    arXiv:2509.25958)."""
+
+    name: Literal["recomposed"] = "recomposed"
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """The share of a group's right answers that are learnt from at once, the shortest, and of its wrong ones, the
+    longest; rounded up."""
+    success: float = 1.0
+    """An answer is right if its total reward is at least this."""
+    compensation: tuple[Share, Share] = (1.0, 0.5)
+    """The probability that an iteration also learns from answers that earlier ones left out, at most as many as it
+    leaves out itself: at the start and at the end of training, along half a cosine between. 0, 0: they never count."""
+    capacity: PositiveInt = 1024
+    """Answers that wait; the oldest go first."""
+
+
 class DifficultyWeightingConfig(Section):
     """Advantages of a group are scaled by its success rate (VL-Cogito, arXiv:2507.22607; Observe-R1,
     arXiv:2505.12432)."""
@@ -199,7 +216,9 @@ GroupSamplingConfig = Annotated[
     Discriminator(tag_of("name", "fixed")),
 ]
 ReplayConfig = Annotated[
-    Annotated[SelectiveReplayConfig, Tag("selective")] | Annotated[SuccessReplayConfig, Tag("success")],
+    Annotated[SelectiveReplayConfig, Tag("selective")]
+    | Annotated[SuccessReplayConfig, Tag("success")]
+    | Annotated[RecomposedReplayConfig, Tag("recomposed")],
     Discriminator(tag_of("name", "selective")),
 ]
 

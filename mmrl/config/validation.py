@@ -19,6 +19,7 @@ from mmrl.config.data import (
     AdaptiveGroupSamplingConfig,
     DynamicGroupSamplingConfig,
     FixedGroupSamplingConfig,
+    RecomposedReplayConfig,
     SelectiveReplayConfig,
     ShuffledPromptsConfig,
     SuccessReplayConfig,
@@ -321,10 +322,11 @@ def environment_errors(config: TrainConfig) -> Iterator[str]:
             "data.demonstrations: its texts are single answers, and the environment asks for several turns: leave one "
             "of the two out"
         )
-    if turns and isinstance(config.data.replay, SelectiveReplayConfig):
+    replay = config.data.replay
+    if turns and isinstance(replay, SelectiveReplayConfig | RecomposedReplayConfig):
         yield (
-            "data.replay: selective keeps one advantage of each episode, and algorithm.advantage.turns has one of each "
-            "turn: choose the replay success, or leave turns out"
+            f"data.replay: {replay.name} keeps one advantage of each episode, and algorithm.advantage.turns has one of "
+            "each turn: choose the replay success, or leave turns out"
         )
     if isinstance(config.algorithm, OnlineDPOConfig):
         yield (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,12 @@ class Measured:
 def measure(run: Path, decide: DecideConfig, base: bool = False) -> Measured:
     """Return the values that decide, of a run's last evaluation or, with `base`, of the one before training.
 
-    Several answers to a sample count as their mean or as the best of them (`draws`), and all iterations of training,
-    of which arms may have different numbers, as their mean or by `spike`.
+    Several answers to a sample count as their mean or as the best of them, or of `of` of them (`draws`), and all
+    iterations of training, of which arms may have different numbers, as their mean or by `spike`.
 
     Raises:
-        EvaluationError: the run was not evaluated on these samples, or has no such metric.
+        EvaluationError: the run was not evaluated on these samples, or has no such metric, or drew fewer answers than
+            the best is of.
     """
     if decide.on == "training":
         return _of_iterations(run, decide)
@@ -104,8 +106,16 @@ def _of_samples(evaluation: Evaluation, decide: DecideConfig, folder: Path) -> M
         missing = f"metric {decide.metric}" if values is None else f"sample from {', '.join(decide.sources)}"
         raise EvaluationError(f"{folder} has no {missing}; there are {there}")
     rows = np.flatnonzero(kept)
-    reduce = _row_best if decide.draws == "best" else _row_means
-    return Measured(tuple(evaluation.ids[row] for row in rows), reduce(values[rows]))
+    ids, drawn = tuple(evaluation.ids[row] for row in rows), values[rows]
+    if decide.draws == "mean":
+        return Measured(ids, _row_means(drawn))
+    count = evaluation.draws if decide.of is None else decide.of
+    if count > evaluation.draws:
+        raise EvaluationError(
+            f"{folder} has {evaluation.draws} answers to a sample, and the best of {count} is measured: set "
+            f"evaluation.samples to {count} or more, or `of` to {evaluation.draws} or less"
+        )
+    return Measured(ids, _row_best(drawn) if decide.of is None else best_of_some(drawn, count))
 
 
 def _row_means(values: Floats) -> Floats:  # [P, draws] -> [P]
@@ -118,6 +128,25 @@ def _row_means(values: Floats) -> Floats:  # [P, draws] -> [P]
 def _row_best(values: Floats) -> Floats:  # [P, draws] -> [P]
     best = np.where(np.isfinite(values), values, -np.inf).max(1)
     return np.where(np.isfinite(best), best, np.nan)
+
+
+def best_of_some(values: Floats, count: int) -> Floats:  # [P, draws], NaN = could not be scored -> [P]
+    """Return the mean, over all choices of `count` scored draws of a row, of the best one; NaN where fewer were scored.
+
+    Of n values in ascending order, the i-th is the best of C(i - 1, count - 1) of the C(n, count) choices. For zeros
+    and ones it is the unbiased estimate of pass@k, 1 - C(n - right, k) / C(n, k) (arXiv:2107.03374).
+
+    >>> best_of_some(np.array([[0.0, 1.0, 0.0, 1.0], [0.0, 2.0, 4.0, np.nan]]), 2).round(4).tolist()
+    [0.8333, 3.3333]
+    """
+    best = np.full(len(values), np.nan)
+    for row, drawn in enumerate(values):
+        known = np.sort(drawn[np.isfinite(drawn)])
+        if len(known) >= count:
+            choices = comb(len(known), count)
+            shares = [comb(below, count - 1) / choices for below in range(len(known))]
+            best[row] = float(np.dot(shares, known))
+    return best
 
 
 def common_samples(measured: Sequence[Measured], arm: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +11,14 @@ import numpy as np
 from mmrl.atomic_io import replace_text
 from mmrl.config.loading.yaml_text import dump_yaml
 from mmrl.evaluation.report.svg import COLOURS, Series, panels
-from mmrl.studies.study_result import ClaimResult, ContrastResult, StudyResult, decimal, interval_cell
+from mmrl.studies.study_result import (
+    ClaimResult,
+    ContrastResult,
+    StudyResult,
+    best_of_curves,
+    decimal,
+    interval_cell,
+)
 
 VERDICTS = {
     "holds": "**holds**: every interval lies on the claimed side",
@@ -30,7 +38,8 @@ def write_study_page(result: StudyResult, folder: Path, costs: Mapping[str, floa
     if curves:
         parts = [curves[begin : begin + COLOURS] for begin in range(0, len(curves), COLOURS)]
         charts = [(f"mean over seeds{', further arms' if number else ''}", part) for number, part in enumerate(parts)]
-        replace_text(folder / f"{result.study}.svg", panels(charts, columns=1))
+        draws = _charts_of_draws(result)
+        replace_text(folder / f"{result.study}.svg", panels([*charts, *draws], columns=1, one_scale=not draws))
     return replace_text(folder / f"{result.study}.md", study_page(result, costs, bool(curves)))
 
 
@@ -79,6 +88,17 @@ def study_page(result: StudyResult, costs: Mapping[str, float | None], curve: bo
                   *(f"- {each}" for each in result.tried), ""]  # fmt: skip
     libraries = ", ".join(f"{name} {version}" for name, version in result.libraries.items())
     return "\n".join([*lines, f"Libraries: {libraries}.", ""])
+
+
+def _charts_of_draws(result: StudyResult) -> list[tuple[str, list[Series]]]:
+    """Return a chart for each metric of which the best of several numbers of draws was measured."""
+    charts = []
+    for metric, curve in best_of_curves(result.also).items():
+        arms = list(next(iter(curve.values())))[:COLOURS]
+        across = [math.log2(count) for count in curve]
+        lines = [Series(arm, across, [curve[k][arm] for k in curve], colour=n) for n, arm in enumerate(arms)]
+        charts.append((f"{metric}, best of 2^x draws", lines))
+    return charts
 
 
 def _claim_row(claim: ClaimResult, contrast: ContrastResult, first: bool) -> str:

@@ -169,10 +169,17 @@ def _check_evaluations(study: Study, arm: str, config: TrainConfig) -> None:
         "heldout": ("data.heldout", config.data.heldout is not None),
         "greedy": ("evaluation.greedy", config.evaluation.greedy),
     }
-    for on in {decide.on for decide in (*study.decides, *study.config.also)} & evaluated.keys():
+    decides = (*study.decides, *study.config.also)
+    for on in {decide.on for decide in decides} & evaluated.keys():
         key, is_set = evaluated[on]
         if not is_set:
             raise ConfigError(f"{study.path}, arm {arm}: the study measures on {on}: set {key} in its `common`")
+    most, drawn = max((each.of or 1 for each in decides), default=1), config.evaluation.samples
+    if most > drawn:
+        raise ConfigError(
+            f"{study.path}, arm {arm}: the best of {most} answers is measured, and evaluation.samples is {drawn}: set "
+            f"it to {most} or more in the study's `common`"
+        )
 
 
 def run_jobs(jobs: Sequence[ArmJob], parallel: int, display: StudyDisplay) -> None:

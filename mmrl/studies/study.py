@@ -56,6 +56,9 @@ class DecideConfig(Section):
     """Only samples from these sources; empty: all."""
     draws: Literal["mean", "best"] = "mean"
     """Several answers to a sample (`evaluation.samples`) count as their mean, or as the best of them: pass@k."""
+    of: PositiveInt | None = None
+    """`best`: the number of answers k of which the best counts, at most `evaluation.samples`, as the mean over all
+    choices of k of them, which is the unbiased estimate of pass@k (arXiv:2107.03374). Unset: all."""
     statistic: Literal["mean", "correlation", "auc", "spike"] = "mean"
     """For studies that score stored answers: Spearman's correlation with the oracle, or the probability that a right
     answer is scored above a wrong one. `spike`, of training iterations: the largest value over the median."""
@@ -64,6 +67,8 @@ class DecideConfig(Section):
     def _best_of_drawn_answers(self) -> DecideConfig:
         if self.draws == "best" and self.on in ("greedy", "training", "call"):
             raise ValueError(f"draws: best is of the answers that an evaluation draws, and `on` is {self.on}")
+        if self.of is not None and self.draws != "best":
+            raise ValueError(f"of: {self.of} is the number of answers of which the best counts: write draws: best")
         return self
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ depends on the study, the code and the libraries alone: a study that was killed 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from mmrl.studies.study import DecideConfig, Study
 
 RESULT = "result.json"
 DIGITS = 6
+BEST_OF = re.compile(r", best of (\d+) draws")
+"""The part of a label that says of how many draws the best counts."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +133,27 @@ def label(decide: DecideConfig) -> str:
     if decide.at == "mean":
         words += ", mean over training"
     if decide.draws == "best":
-        words += ", best of its draws"
+        words += ", best of its draws" if decide.of is None else f", best of {decide.of} draws"
     if decide.sources:
         words += f" ({', '.join(decide.sources)})"
     if decide.statistic == "spike":
         return f"{words}, largest over median"
     return words if decide.statistic == "mean" else f"{decide.statistic} with the truth"
+
+
+def best_of_curves(also: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[int, dict[str, float]]]:
+    """Return {metric: {k: {arm: mean over seeds}}} of what was measured for the best of k draws, if k has three values.
+
+    >>> means = {k: {"arm": [k / 10, k / 5]} for k in (1, 2, 4)}
+    >>> best_of_curves({f"right on validation, best of {k} draws": means[k] for k in means})["right on validation"][4]
+    {'arm': 0.6}
+    """
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    for name, means in also.items():
+        if match := BEST_OF.search(name):
+            metric = name[: match.start()] + name[match.end() :]
+            found.setdefault(metric, {})[int(match[1])] = {arm: float(np.mean(each)) for arm, each in means.items()}
+    return {metric: dict(sorted(curve.items())) for metric, curve in found.items() if len(curve) >= 3}
 
 
 def judge_claims(study: Study, measures: Mapping[str, MeasuredArms], independent: bool) -> tuple[ClaimResult, ...]:

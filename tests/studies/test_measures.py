@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.results import Evaluation
-from mmrl.studies.measures import common_samples, measure
+from mmrl.studies.measures import best_of_some, common_samples, measure
 from mmrl.studies.study import DecideConfig
 
 SHARE = DecideConfig(metric="zero_variance_share", on="training")
@@ -67,6 +68,36 @@ def test_the_best_of_the_draws_is_pass_at_k(tmp_path):
     assert measure(run, DecideConfig(metric="right", draws="best")).values.tolist()[:3] == [1, 0, 1]
     assert np.isnan(measure(run, DecideConfig(metric="right", draws="best")).values[3])
     assert measure(run, DecideConfig(metric="right")).values.tolist()[:3] == [0.5, 0, 1]
+
+
+def test_the_best_of_some_draws_is_the_mean_over_all_choices_of_them(tmp_path):
+    drawn = [[0, 0.5, 1, 0.25, 0], [0, 0, 0, 0, 1], [1, 1, 0, 0, float("nan")]]
+    run = evaluated(tmp_path, [each for row in drawn for each in row], draws=5)
+    for count in (1, 2, 3, 4):
+        found = measure(run, DecideConfig(metric="right", draws="best", of=count)).values
+        scored = [[each for each in row if np.isfinite(each)] for row in drawn]
+        wanted = [np.mean([max(some) for some in combinations(row, count)]) for row in scored]
+        assert found.tolist() == pytest.approx(wanted)
+    of_five = measure(run, DecideConfig(metric="right", draws="best", of=5)).values
+    assert of_five.tolist()[:2] == [1, 1] and np.isnan(of_five[2])  # four were scored
+
+
+def test_the_estimate_of_pass_at_k_is_unbiased_and_the_best_of_all_draws_is_not_one_of_fewer():
+    rng, chance, few = np.random.default_rng(0), 0.2, 4
+    drawn = (rng.random((4000, 16)) < chance).astype(np.float64)
+    truth = 1 - (1 - chance) ** few
+    assert best_of_some(drawn, few).mean() == pytest.approx(truth, abs=0.01)
+    assert best_of_some(drawn, 16).mean() > truth + 0.2
+
+
+def test_more_draws_than_were_made_are_refused(tmp_path):
+    run = evaluated(tmp_path, [0, 1, 0, 0], draws=2)
+    with pytest.raises(
+        EvaluationError, match="has 2 answers to a sample, and the best of 4 is measured: set evaluation"
+    ):
+        measure(run, DecideConfig(metric="right", draws="best", of=4))
+    with pytest.raises(ValidationError, match="of: 4 is the number of answers of which the best counts: write draws"):
+        DecideConfig(metric="right", of=4)
 
 
 @pytest.mark.parametrize("on", ["greedy", "training", "call"])

@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from mmrl.studies.study_result import decimal
+from mmrl.studies.result_page import write_study_page
+from mmrl.studies.study_result import ArmRecord, StudyResult, best_of_curves, decimal
+
+CURVE = {"steps": [0.0, 8.0, 16.0], "values": [0.1, 0.2, 0.3]}
+RESULT = StudyResult(
+    study="limit",
+    paper={"title": "Limit"},
+    verdict="holds",
+    claims=(),
+    stopping="2 seeds, fixed before",
+    seeds=2,
+    arms={"before": ArmRecord({}, 16, 64, CURVE), "after": ArmRecord({}, 16, 64, CURVE)},
+    measures={},
+    also={
+        "tokens on validation": {"before": [4.0, 5.0], "after": [6.0, 7.0]},
+        **{
+            f"right on validation, best of {k} draws (some)": {"before": [k / 10, k / 5], "after": [0.5, 0.7]}
+            for k in (4, 1, 2)
+        },
+    },
+    tried=(),
+    libraries={},
+)
 
 
 @pytest.mark.parametrize(
@@ -13,3 +38,21 @@ from mmrl.studies.study_result import decimal
 )
 def test_small_numbers_have_digits(value, text):
     assert decimal(value, "+") == text
+
+
+def test_the_best_of_three_numbers_of_draws_is_a_curve():
+    curves = best_of_curves(RESULT.also)
+    assert list(curves) == ["right on validation (some)"]
+    assert list(curves["right on validation (some)"]) == [1, 2, 4]
+    assert curves["right on validation (some)"][4] == {"before": pytest.approx(0.6), "after": pytest.approx(0.6)}
+    two = {name: means for name, means in RESULT.also.items() if "of 4" not in name}
+    assert best_of_curves(two) == {}
+
+
+def test_the_page_draws_the_curve_with_a_scale_of_its_own(tmp_path: Path):
+    write_study_page(RESULT, tmp_path, {})
+    drawn = (tmp_path / "limit.svg").read_text()
+    assert "right on validation (some), best of 2^x draws" in drawn and drawn.count("<polyline") >= 4
+    plain = replace(RESULT, also={})
+    write_study_page(plain, tmp_path / "plain", {})
+    assert "best of" not in (tmp_path / "plain" / "limit.svg").read_text()

@@ -91,3 +91,12 @@ def test_every_arm_of_a_shipped_study_can_be_trained(name):
         config, _ = arm_config(study, arm, 0, StudyOptions())
         check(config)
         assert config.data.validation, arm
+
+
+def test_the_best_of_more_answers_than_are_drawn_is_refused_before_training(tmp_path):
+    best = "decide: {metric: shapeworld, draws: best, of: 16}\ncommon: {evaluation.samples: %d}\n"
+    study = load_study(write(tmp_path, GOOD + best % 8))
+    with pytest.raises(ConfigError, match=r"arm a: the best of 16 answers is measured, and evaluation\.samples is 8"):
+        arm_config(study, "a", 0, StudyOptions())
+    study = load_study(write(tmp_path, GOOD + best % 16))
+    assert arm_config(study, "a", 0, StudyOptions())[0].evaluation.samples == 16

@@ -51,9 +51,9 @@ def line_chart(title: str, series: Sequence[Series], note: str = "", flag: float
     return f'<figure class="chart">{caption}{drawn}<div class="legend">{legend}</div></figure>'
 
 
-def panels(charts: Sequence[tuple[str, Sequence[Series]]], columns: int = 2) -> str:
-    """Return an SVG file with charts side by side, all with the same axes, and a legend in each."""
-    points = [xy for _, series in charts for one in series for xy in _known(one)]
+def panels(charts: Sequence[tuple[str, Sequence[Series]]], columns: int = 2, one_scale: bool = True) -> str:
+    """Return an SVG file with charts side by side, all with the same axes unless `one_scale` is false, and legends."""
+    points = [xy for _, series in charts for one in series for xy in _known(one)] if one_scale else []
     most = max((len(series) for _, series in charts), default=0)
     height = HEADING + HEIGHT + 12 * -(-most // 2) + 12
     rows, parts = -(-len(charts) // columns), []

@@ -46,6 +46,7 @@ from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.exchange import shared_media
 from mmrl.training.rollouts.gradient_norms import exact_squared_norms, recorded_squared_norms
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler
+from mmrl.training.rollouts.recomposed_batches import RecomposedReplay
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.reward_metrics import reward_metrics
 from mmrl.training.rollouts.start_rules import AtTemperature, StartContext, StartedGroupSampler, StartRule
@@ -72,7 +73,7 @@ class OnlineRollouts:
     micro_batch: int  # rows of one rollout
     seed: int
     group_sampler: GroupSampler | None = None  # None: `group_size` answers to each prompt
-    replay: SelectiveReplay | SuccessReplay | None = None
+    replay: SelectiveReplay | SuccessReplay | RecomposedReplay | None = None
     weighting: DifficultyWeighting | None = None
     demonstrations: MixedDemonstrations | None = None
     starts: StartRule | None = None  # what rows start with; None: their samples alone
@@ -166,9 +167,14 @@ class OnlineRollouts:
             metrics["weighting/mean"] = float(weights[collected.trained].mean())
         past: list[tuple[Rollout, Tensor]] = []
         places = int(collected.trained.sum())
-        if isinstance(self.replay, SelectiveReplay):
+        if isinstance(self.replay, SelectiveReplay | RecomposedReplay):
+            reader = self._replay_reader()
             with phases("rollout"):
-                collected, past, replay_metrics = self.replay.fill(collected, advantages, self._replay_reader())
+                collected, past, replay_metrics = (
+                    self.replay.fill(collected, advantages, reader)
+                    if isinstance(self.replay, SelectiveReplay)
+                    else self.replay.recompose(collected, advantages, reader, progress)
+                )
             metrics |= replay_metrics
         replays = [MicroBatch.of_rows(rollout, own) for rollout, own in past]
         batches = self._micro_batches(collected, advantages, branches, turns)

@@ -1,6 +1,7 @@
 """Replay buffers: answers of earlier iterations that are trained on again, saved in checkpoints.
 
-`SelectiveReplay` puts past answers in the place of groups without advantages (VL-Rethinker, arXiv:2504.08837);
+`SelectiveReplay` puts past answers in the place of groups without advantages (VL-Rethinker, arXiv:2504.08837), and
+`RecomposedReplay` (a file beside) brings back those that a batch left out (RoRecomp, arXiv:2509.25958);
 `SuccessReplay` puts a past success into a group that failed (ARPO, arXiv:2505.16282). Answers are kept as text, tokens
 and log-probabilities and become rollouts again by `score_targets`: a policy's own recording is too large to keep. Those
 of several turns are the answers of an episode, which the environment, the same for the same actions, answers again.
@@ -169,13 +170,10 @@ class ReplayReader:
         return replace(rollout, log_probs=log_probs, policy_version=version)
 
 
-class SelectiveReplay:
+class AnswerBuffer:
     """A buffer of answers with an advantage, sampled with probability proportional to |advantage|^alpha.
 
-    The paper keeps a buffer over iterations; its code (TIGER-AI-Lab/VL-Rethinker replay_buffer.py@1319c65) samples
-    within one, with alpha = 1. Here answers are sampled without replacement, so that none is trained on twice in an
-    iteration; advantages stay those of the original iteration; the oldest answers leave a full buffer; and the answers
-    of an iteration enter the buffer after it has been sampled from.
+    The oldest answers leave a full buffer.
     """
 
     def __init__(self, capacity: int, alpha: float, seed: int) -> None:
@@ -185,6 +183,54 @@ class SelectiveReplay:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def draw(self, count: int) -> list[Transcript]:
+        """Sample `count` different answers, or all of them if there are fewer."""
+        return [self._kept[place] for place in self._chosen(count)]
+
+    def take(self, count: int) -> list[Transcript]:
+        """Sample as `draw` does, and remove what was sampled."""
+        chosen = self._chosen(count)
+        taken, gone = [self._kept[place] for place in chosen], set(chosen)
+        stay = [each for place, each in enumerate(self._kept) if place not in gone]
+        self._kept.clear()
+        self._kept.extend(stay)
+        return taken
+
+    def keep(self, answers: Sequence[Transcript]) -> None:
+        """Add the answers that have an advantage."""
+        self._kept.extend(each for each in answers if each.advantage)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the buffer, fit for JSON."""
+        return {"draws": self._draws, "kept": [each.as_dict() for each in self._kept]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue exactly where `state_dict` was taken."""
+        self._draws = int(state["draws"])
+        self._kept.clear()
+        self._kept.extend(Transcript.from_dict(each) for each in state["kept"])
+
+    def _chosen(self, count: int) -> list[int]:
+        """Return the places of `count` different answers, or of all of them if there are fewer."""
+        count = min(count, len(self._kept))
+        if not count:
+            return []
+        self._draws += 1
+        weights = np.abs([each.advantage for each in self._kept]) ** self._alpha
+        rng = np.random.default_rng([self._seed, self._draws, 3])
+        chosen = rng.choice(len(self._kept), count, replace=False, p=weights / weights.sum())
+        return [int(place) for place in chosen]
+
+
+class SelectiveReplay(AnswerBuffer):
+    """A buffer whose answers take the places of groups without advantages.
+
+    The paper keeps a buffer over iterations; its code (TIGER-AI-Lab/VL-Rethinker replay_buffer.py@1319c65) samples
+    within one, with alpha = 1. Here answers are sampled without replacement, so that none is trained on twice in an
+    iteration; advantages stay those of the original iteration; and the answers of an iteration enter the buffer after
+    it has been sampled from.
+    """
 
     def fill(
         self,
@@ -216,31 +262,6 @@ class SelectiveReplay:
             {f"replay/{name}": float(n) for name, n in metrics.items()}
             | ({"replay/age": float(np.mean(ages))} if ages else {}),
         )
-
-    def draw(self, count: int) -> list[Transcript]:
-        """Sample `count` different answers, or all of them if there are fewer."""
-        count = min(count, len(self._kept))
-        if not count:
-            return []
-        self._draws += 1
-        weights = np.abs([each.advantage for each in self._kept]) ** self._alpha
-        rng = np.random.default_rng([self._seed, self._draws, 3])
-        chosen = rng.choice(len(self._kept), count, replace=False, p=weights / weights.sum())
-        return [self._kept[int(index)] for index in chosen]
-
-    def keep(self, answers: Sequence[Transcript]) -> None:
-        """Add the answers that have an advantage."""
-        self._kept.extend(each for each in answers if each.advantage)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the buffer, fit for JSON."""
-        return {"draws": self._draws, "kept": [each.as_dict() for each in self._kept]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken."""
-        self._draws = int(state["draws"])
-        self._kept.clear()
-        self._kept.extend(Transcript.from_dict(each) for each in state["kept"])
 
 
 class SuccessReplay:

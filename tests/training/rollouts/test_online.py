@@ -18,6 +18,7 @@ from mmrl.training.rollouts.advantage_estimator import DifficultyWeighting
 from mmrl.training.rollouts.collect import complete_groups
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
+from mmrl.training.rollouts.recomposed_batches import RecomposedReplay
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from tests.training.growing_prompts import growing
 from tests.training.rollouts.test_offline import paired_samples
@@ -30,6 +31,7 @@ SAMPLERS = {
     "adaptive": lambda: {"group_sampler": AdaptiveGroupSampler(6, 3, 4, 1.0, 2, 2, 0)},
     "selective": lambda: {"replay": SelectiveReplay(40, 1.0, 0)},
     "success": lambda: {"replay": SuccessReplay(1.0, 2, 0)},
+    "recomposed": lambda: {"replay": RecomposedReplay(40, 0.5, 1.0, (1.0, 0.5), 0)},
     "difficulty": lambda: {"weighting": DifficultyWeighting(("easy", "hard"), 1.0)},
     "variance_aware": lambda: {"prompts": VarianceAwareSampler(paired_samples(), 4, 0)},
     "growing": lambda: {"prompts": growing(paired_samples())},

@@ -20,6 +20,7 @@ from mmrl.rewards import available
 from mmrl.training.rollouts.advantage_estimator import DifficultyWeighting
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
+from mmrl.training.rollouts.recomposed_batches import RecomposedReplay
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay
 from tests.training.rollouts.test_offline import paired_samples
 from tests.training.token_run import collect, source
@@ -59,7 +60,7 @@ def test_page_names_every_choice(page):
         if name.endswith("Config") and isinstance(section, type) and "name" in section.model_fields
         if section not in (StartsConfig, ControllerConfig)
     ]
-    assert len(names) == 15
+    assert len(names) == 16
     by_name = [*STARTS.built_in, *PROPOSERS.built_in, *CONTROLLERS.built_in]
     assert all(f"`{name}`" in page for name in [*names, *by_name, *get_args(Curve)])
 
@@ -83,7 +84,7 @@ def test_page_explains_every_metric(page):
             "group_sampler": AdaptiveGroupSampler(6, 2, 6, 1.0, 3, 3, 0),
             "weighting": DifficultyWeighting(("hard",), 1.0),
         },
-        {"demonstrations": MixedDemonstrations(1.0, None, 0)},
+        {"demonstrations": MixedDemonstrations(1.0, None, 0), "replay": RecomposedReplay(64, 0.5, 1.0, (1.0, 1.0), 0)},
     ]
     metrics = set()
     for parts in samplers:

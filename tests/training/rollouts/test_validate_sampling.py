@@ -16,6 +16,7 @@ from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, Diffi
 from mmrl.training.rollouts.collect import FixedGroupSampler
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
+from mmrl.training.rollouts.recomposed_batches import RecomposedReplay
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.token_policy import TokenPolicy, questions
@@ -109,6 +110,9 @@ def test_components_are_built_as_configured():
     ).data
     assert build_group_sampler(other, 7) == AdaptiveGroupSampler(6, 4, 6, 1.0, 3, 0, 7)
     assert isinstance(build_replay(other, 0), SelectiveReplay)
+    recomposed = build_replay(config(", replay: {name: recomposed, share: 0.25, compensation: [0.9, 0.1]}").data, 0)
+    assert isinstance(recomposed, RecomposedReplay)
+    assert (recomposed.share, recomposed.compensation) == (0.25, (0.9, 0.1))
     assert build_weighting(other) == DifficultyWeighting(("hard",), 1.0)
 
 
