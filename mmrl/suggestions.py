@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 BEHIND = 0.2
-"""How much less like the wrong name than the likest one a name may be, of a likeness from 0 to 1."""
+"""The most by which a name may be less like the wrong one than the nearest name is; likenesses are from 0 to 1."""
 
 
 def did_you_mean(wrong: str, known: Iterable[str], count: int = 1, likeness: float = 0.6, before: str = "") -> str:
