@@ -210,8 +210,10 @@ def test_other_objectives_on_pictures(words):
         ("data.group_sampling={name: dynamic}",),
         ("algorithm={name: sft}", "data.path=shapeworld:vlm-train", "data.micro_batch=4"),
         ("data.replay={name: selective}",),
+        ("data.demonstrations={share: 1.0}", "algorithm={name: grao}"),
+        ("data.micro_batch=4", "algorithm={name: a_lol, values: 1}", "data.path=shapeworld:caption-first"),
     ],
-    ids=["dynamic", "sft", "replay"],
+    ids=["dynamic", "sft", "replay", "grao", "a_lol"],
 )
 def test_other_experience_of_texts(words):
     found = measure(configured("shapes-vlm", *TEXTS, *words), repeats=1)
