@@ -307,7 +307,8 @@ def _within_cpu_time(config: TrainConfig, seconds: float, options: StudyOptions,
 
 def _trained_for(config: TrainConfig, iterations: int) -> TrainConfig:
     """Return the configuration with this many iterations, and one checkpoint, at the end."""
-    training = config.training.model_copy(update={"iterations": iterations, "save_every": iterations})
+    changes = {"iterations": iterations, "save_every": iterations, "keep_every": None}
+    training = config.training.model_copy(update=changes)
     return config.model_copy(update={"training": training})
 
 
