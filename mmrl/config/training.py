@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from mmrl.config.hacking import HackingConfig
 from mmrl.config.overlap import OverlapConfig
@@ -50,6 +50,17 @@ class TrainingConfig(Section):
     """Compares rewards that are only watched with the trained ones as the run goes; unset: evaluations alone do."""
     save_every: PositiveInt = 50
     """Iterations between checkpoints; the best and the last two are kept."""
+    keep_every: PositiveInt | None = None
+    """Checkpoints whose iteration is a multiple of this are kept as well; a multiple of `save_every`. Unset: none."""
+
+    @model_validator(mode="after")
+    def _kept_ones_are_saved(self) -> TrainingConfig:
+        if self.keep_every is not None and self.keep_every % self.save_every:
+            raise ValueError(
+                f"keep_every: {self.keep_every} is no multiple of save_every, which is {self.save_every}: only what is "
+                "saved can be kept"
+            )
+        return self
 
     def replay_gap_bound(self, precision: Precision, sampling: SamplingKind = "denoising") -> float:
         """Return the largest permitted difference between a replay and its rollout."""

@@ -110,11 +110,12 @@ def _claim_row(claim: ClaimResult, contrast: ContrastResult, first: bool) -> str
 def _also(result: StudyResult) -> list[str]:
     if not result.also:
         return []
-    arms = list(result.arms)
+    arms = list(dict.fromkeys([*result.arms, *(arm for means in result.also.values() for arm in means)]))
     lines = ["Measured too, means over seeds:", "", f"| |{''.join(f' {arm} |' for arm in arms)}",
              f"|-|{'-|' * len(arms)}"]  # fmt: skip
     for name, means in result.also.items():
-        lines.append(f"| {name} |{''.join(f' {decimal(float(np.mean(means[arm])))} |' for arm in arms)}")
+        cells = [decimal(float(np.mean(means[arm]))) if arm in means else "" for arm in arms]
+        lines.append(f"| {name} |{''.join(f' {cell} |' for cell in cells)}")
     return [*lines, ""]
 
 

@@ -268,10 +268,15 @@ def _measured(study: Study, jobs: Sequence[ArmJob], decide: DecideConfig) -> Mea
 
 
 def _means(study: Study, jobs: Sequence[ArmJob], decide: DecideConfig) -> dict[str, list[float]]:
-    return {
+    """Return the means of each arm's seeds, and of the base where the best of some draws is measured."""
+    means = {
         arm: [float(np.nanmean(measure(job.measured, decide).values)) for job in jobs if job.arm == arm]
         for arm in study.arms
     }
+    if decide.of is not None:
+        first = [job.folder.run for job in jobs if job.arm == next(iter(study.arms))]
+        means[BASE] = [float(np.nanmean(measure(run, decide, base=True).values)) for run in first]
+    return means
 
 
 def _record(study: Study, arm: str, jobs: Sequence[ArmJob]) -> ArmRecord:
@@ -302,7 +307,8 @@ def _within_cpu_time(config: TrainConfig, seconds: float, options: StudyOptions,
 
 def _trained_for(config: TrainConfig, iterations: int) -> TrainConfig:
     """Return the configuration with this many iterations, and one checkpoint, at the end."""
-    training = config.training.model_copy(update={"iterations": iterations, "save_every": iterations})
+    changes = {"iterations": iterations, "save_every": iterations, "keep_every": None}
+    training = config.training.model_copy(update=changes)
     return config.model_copy(update={"training": training})
 
 

@@ -74,7 +74,7 @@ class TrainingLoop:
     def __post_init__(self) -> None:
         self.learner = Learner(self.policy, self.optimizer_config, self.precision)
         self.learners = {POLICY: self.learner, **self.others}
-        self.checkpoints = Checkpoints(self.run)
+        self.checkpoints = Checkpoints(self.run, self.config.keep_every)
         self._best_reward = -math.inf
         self._zero_advantages = ZeroAdvantageMonitor(self.display.message)
         self._kl_stop = KLEarlyStopping(self.config.max_kl)

@@ -26,6 +26,7 @@ from mmrl_shapeworld.reasoning import (
     listed_calls,
     rephrased_calculations,
     trade_pairs,
+    without_hard_steps,
     worksheets,
 )
 from mmrl_shapeworld.shop import shop_splits
@@ -84,6 +85,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (trade_pairs.NAMES, trade_pairs.samples),
     (directed_calculations.NAMES, directed_calculations.samples),
     (rephrased_calculations.NAMES, rephrased_calculations.samples),
+    (without_hard_steps.NAMES, without_hard_steps.samples),
     (listed_calls.NAMES, listed_calls.samples),
     (worksheets.NAMES, worksheets.samples),
     (call_traces.NAMES, call_traces.samples),

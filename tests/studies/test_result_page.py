@@ -53,6 +53,13 @@ def test_the_page_draws_the_curve_with_a_scale_of_its_own(tmp_path: Path):
     write_study_page(RESULT, tmp_path, {})
     drawn = (tmp_path / "limit.svg").read_text()
     assert "right on validation (some), best of 2^x draws" in drawn and drawn.count("<polyline") >= 4
+    page = (tmp_path / "limit.md").read_text()
+    assert "| | before | after |" in page and "base" not in page
+    of_base = {name: {**means, "base": [0.125]} for name, means in RESULT.also.items() if "best of" in name}
+    write_study_page(replace(RESULT, also=RESULT.also | of_base), tmp_path, {})
+    page = (tmp_path / "limit.md").read_text()
+    assert "| | before | after | base |" in page and "| tokens on validation | 4.500 | 6.500 |  |" in page
+    assert page.count("| 0.600 | 0.125 |") == 3
     plain = replace(RESULT, also={})
     write_study_page(plain, tmp_path / "plain", {})
     assert "best of" not in (tmp_path / "plain" / "limit.svg").read_text()

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
+from mmrl.config.training import TrainingConfig
 from mmrl.errors import RunError
 from mmrl.training.run.checkpoints import Checkpoints
 from tests.training.conftest import TARGET, Nearness
@@ -94,6 +96,15 @@ def test_best_and_last_checkpoints_are_kept(make_trainer):
     index = Checkpoints(trainer.run).index()
     assert (index["best"], index["last"]) == ("step-4", "step-6")
     assert {p.name for p in (trainer.run / "checkpoints").iterdir()} == {"step-4", "step-6", "index.json"}
+
+
+def test_every_third_checkpoint_is_kept_as_well(make_trainer):
+    kept = make_trainer(training={"iterations": 8, "save_every": 1, "keep_every": 3})
+    kept.train()
+    assert {p.name for p in (kept.run / "checkpoints").glob("step-*")} == {"step-3", "step-6", "step-7", "step-8"}
+    assert Checkpoints(kept.run, keep_every=3).index()["last"] == "step-8"
+    with pytest.raises(ValidationError, match="keep_every: 3 is no multiple of save_every, which is 2"):
+        TrainingConfig(save_every=2, keep_every=3)
 
 
 def test_replay_gap_stops_the_run_before_an_update(make_trainer):

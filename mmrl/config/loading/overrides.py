@@ -19,6 +19,7 @@ _MAY_CHANGE_ON_RESUME = (
     "training.max_tokens",
     "training.hacking",
     "training.save_every",
+    "training.keep_every",
     "evaluation.every",
     "run.display",
     "run.place",

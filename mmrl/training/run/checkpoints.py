@@ -52,11 +52,15 @@ class TrainerState:
 
 
 class Checkpoints:
-    """The folder `checkpoints/` of a run. The best and the last two checkpoints are kept."""
+    """The folder `checkpoints/` of a run. The best and the last two checkpoints are kept.
 
-    def __init__(self, run: Path) -> None:
+    `keep_every` keeps those whose step is a multiple of it, too; None: no others.
+    """
+
+    def __init__(self, run: Path, keep_every: int | None = None) -> None:
         self._run = run
         self._folder = run / "checkpoints"
+        self._keep_every = keep_every
 
     def save(
         self, policy: Policy, state: TrainerState, score: float | None, others: Mapping[str, SavedModel] | None = None
@@ -218,8 +222,9 @@ class Checkpoints:
 
     def _keep(self, *names: str | None) -> None:
         """Delete other checkpoints and what killed processes left. Folders are renamed before they are deleted."""
+        lasting = {f"step-{step}" for step in self._steps() if self._keep_every and step % self._keep_every == 0}
         for folder in self._folder.glob("step-*"):
-            if folder.name not in names:
+            if folder.name not in lasting.union(names):
                 folder.rename(folder.with_name(f".{folder.name}.tmp"))
         for folder in self._folder.glob(".step-*.tmp"):
             shutil.rmtree(folder)

@@ -21,18 +21,21 @@ if TYPE_CHECKING:
     from mmrl.understanding.vlm_policy import VLMPolicy
 
 
-def untrained_policy() -> VLMPolicy:
-    """Return the policy of the recipe `shapes-reasoning` as it is before training."""
-    return _built(_config())
+def untrained_policy(*overrides: str) -> VLMPolicy:
+    """Return the policy of the recipe `shapes-reasoning` with these changes, as it is before training."""
+    return _built(_config(*overrides))
 
 
-def trained_policy(*overrides: str) -> VLMPolicy:
-    """Return the policy that the recipe `shapes-reasoning` with these changes trains, without evaluations."""
+def trained_policy(*overrides: str, run: Path | None = None) -> VLMPolicy:
+    """Return the policy that the recipe `shapes-reasoning` with these changes trains, without evaluations.
+
+    `run` is a folder for its run, which is left there; None: it is deleted.
+    """
     config = _config(*overrides)
     policy = _built(config)
     with TemporaryDirectory() as folder:
-        run = config.run.model_copy(update={"dir": str(Path(folder) / "run"), "display": "quiet", "pictures": 0})
-        train(config.model_copy(update={"run": run}), policy=policy)
+        place = {"dir": str(run or Path(folder) / "run"), "display": "quiet", "pictures": 0}
+        train(config.model_copy(update={"run": config.run.model_copy(update=place)}), policy=policy)
     return policy
 
 
