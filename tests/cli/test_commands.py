@@ -163,7 +163,7 @@ def test_resume_rejects_changes_that_a_run_cannot_take(workflows, started, tmp_p
     assert refused.count("cannot change on resume") == 3
     assert (
         "training.iterations, training.max_kl, training.max_tokens, training.hacking, training.save_every, "
-        "evaluation.every, run.display" in refused
+        "training.keep_every, evaluation.every, run.display" in refused
     )
     assert "is a run of quickstart, not of flow-grpo" in run("train", "flow-grpo", "--resume", started, code=2).stderr
     assert "holds no config.yaml" in run("train", "--resume", tmp_path, code=2).stderr

@@ -67,7 +67,7 @@ def test_good_lines_of_every_task_pass(folder):
     [
         ("{broken", "is not JSON"),
         ("[]", "is a list; a sample is an object"),
-        ({**COUNTING, "promt": "y"}, "'promt' is not a key of Sample: did you mean 'prompt'?"),
+        ({**COUNTING, "promt": "y"}, "'promt' is not a key of Sample: did you mean prompt?"),
         (
             {**COUNTING, "answer": "many"},
             "count_exact cannot use its answer: references['answer']: no number in 'many'",
