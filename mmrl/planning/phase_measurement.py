@@ -27,10 +27,7 @@ from mmrl.build.load_models import build_learners, build_models
 from mmrl.build.policies import build_policy, prepare_samples, resolve_model_path
 from mmrl.build.reward_suites import build_rewards, replace_named_rewards
 from mmrl.build.training_setup import build_training_setup, samples_of_terms
-from mmrl.config.algorithms.aligned_groups import GRAOConfig
-from mmrl.config.algorithms.base import SCORED, AlgorithmConfig
-from mmrl.config.algorithms.policy_gradient import GRPOConfig
-from mmrl.config.algorithms.stored_answers import ALoLConfig
+from mmrl.config.algorithms.base import SCORED
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.data import FixedGroupSamplingConfig
 from mmrl.config.named_models import POLICY, ModelKind, kind_of
@@ -172,15 +169,10 @@ def one_call(config: TrainConfig) -> TrainConfig:
     }
     if sampled:
         data["group_size"] = group_size
-    algorithm: AlgorithmConfig = config.algorithm
-    if isinstance(algorithm, ALoLConfig):  # so that the few samples that are read are learnt from, however good
-        algorithm = algorithm.model_copy(update={"negatives": True, "draw": "uniform"})
-    if isinstance(algorithm, GRAOConfig):  # without demonstrations it is this, and refuses to be without
-        algorithm = GRPOConfig(**{key: getattr(algorithm, key) for key in GRPOConfig.model_fields if key != "name"})
     loop = {"updates": 1, "epochs": 1, "max_kl": None}
     return config.model_copy(
         update={
-            "algorithm": algorithm,
+            "algorithm": config.algorithm.for_one_call(),
             "data": config.data.model_copy(update=data),
             "training": config.training.model_copy(update=loop),
             "pretraining": None,

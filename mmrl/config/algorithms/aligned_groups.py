@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import NonNegativeFloat
 
-from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig, PolicyGradientConfig
 from mmrl.config.algorithms.policy_losses import PolicyLossConfig, ReinforceLoss
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ class GRAOConfig(PolicyGradientConfig):
     alignment: NonNegativeFloat = 0.6
     """The factor on own answers' log-likelihoods less the demonstration's, times their advantages: the paper's
     lambda."""
+
+    def for_one_call(self) -> GRPOConfig:
+        """Return GRPO with its settings, which it is in groups without demonstrations."""
+        return GRPOConfig(**{key: getattr(self, key) for key in GRPOConfig.model_fields if key != "name"})
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each setting without which no demonstration is in a group, or that reads it twice."""

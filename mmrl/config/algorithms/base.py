@@ -72,6 +72,10 @@ class AlgorithmConfig(ComponentSection):
         chosen = self.velocity_objective if by_velocity and self.velocity_objective else self.objective
         return load_reference(chosen) if isinstance(chosen, str) else chosen
 
+    def for_one_call(self) -> AlgorithmConfig:
+        """Return the algorithm with the same cost that learns from one call of few samples without demonstrations."""
+        return self
+
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each setting that has no effect or cannot work with the rest of `config`."""
         yield from ()

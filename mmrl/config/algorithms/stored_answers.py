@@ -37,6 +37,10 @@ class ALoLConfig(PolicyGradientConfig):
     draw: Literal["advantage", "uniform"] = "advantage"
     """The probability with which an answer is drawn: in proportion to its advantage, or the same for all."""
 
+    def for_one_call(self) -> ALoLConfig:
+        """Return itself with all stored answers, so that those to few samples are learnt from, however good."""
+        return self.model_copy(update={"negatives": True, "draw": "uniform"})
+
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each key that has no effect on stored answers, or cannot work with them."""
         yield from super().validation_errors(config)

@@ -42,7 +42,6 @@ def extrapolated_answers(
     iterations: int = 40,
     every: int = 4,
     lr: float = 3e-3,
-    more: int = 0,
     prompts: int = 256,
 ) -> dict[str, Sequence[float]]:
     """Answer sums by a policy whose weights have been extrapolated from the checkpoints of its training.
@@ -57,13 +56,12 @@ def extrapolated_answers(
         iterations: of training, of 16 prompts with 8 answers each.
         every: iterations between checkpoints.
         lr: the learning rate of the adapters.
-        more: iterations by which training itself goes on, for comparison.
         prompts: how many are answered, once each.
 
     Returns:
         `right`, 1 for a right answer, and `tokens`, its length.
     """
-    path = trajectory(seed, iterations + more, every, lr)
+    path = trajectory(seed, iterations, every, lr)
     policy = untrained_policy(ADAPTERS)
     changes = path[-1]
     if form == "linear":
