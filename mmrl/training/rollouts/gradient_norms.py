@@ -20,13 +20,13 @@ def exact_squared_norms(
 
     The gradients that the parameters had are lost: call it between updates.
     """
-    parameters = list(policy.parameters_to_train().values())
     norms = torch.zeros(len(wanted))
     start = 0
     for rollout in rollouts:
         for row in range(rollout.rows):
             if wanted[start + row]:
-                norms[start + row] = _squared_norm(policy, rollout.select([row]), parameters)
+                reached = [each for each in answer_gradient(policy, rollout.select([row])) if each is not None]
+                norms[start + row] = sum(float(each.double().square().sum()) for each in reached)
         start += rollout.rows
     return norms
 
@@ -45,16 +45,22 @@ def _recorded(log_probs: Tensor, mask: Tensor) -> Tensor:
     return ((1 - log_probs.float().exp()) ** 2).where(mask, 0.0).sum(1).cpu()
 
 
-def _squared_norm(policy: Policy, rollout: Rollout, parameters: Sequence[torch.nn.Parameter]) -> float:
+def answer_gradient(policy: Policy, answer: Rollout) -> list[Tensor | None]:
+    """Return the gradient of an answer's log-probability in each trained parameter; None where it does not reach.
+
+    `answer` has one row. The gradients that the parameters had are lost.
+    """
+    parameters = list(policy.parameters_to_train().values())
+
     def visit(now: StepOutputs) -> None:
-        mask = rollout.mask[:, list(now.step_indices)]
+        mask = answer.mask[:, list(now.step_indices)]
         now.log_probs.where(mask, 0.0).sum().backward()
 
     for parameter in parameters:
         parameter.grad = None
     with torch.enable_grad():
-        policy.replay(rollout, marked_steps(rollout.mask), visit)
-    found = sum(float(each.grad.double().square().sum()) for each in parameters if each.grad is not None)
+        policy.replay(answer, marked_steps(answer.mask), visit)
+    found = [parameter.grad for parameter in parameters]
     for parameter in parameters:
         parameter.grad = None
     return found

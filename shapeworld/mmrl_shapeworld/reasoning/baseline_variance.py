@@ -22,12 +22,12 @@ from mmrl.build.policies import build_policy, prepare_samples
 from mmrl.build.reward_suites import build_rewards
 from mmrl.config import load_config
 from mmrl.evaluation.results import Evaluation, evaluation_steps
-from mmrl.policy import Rollout, RolloutRequest, StepOutputs
+from mmrl.policy import Rollout, RolloutRequest
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import SharedLoader
 from mmrl.seeds import stream_seed
 from mmrl.training.rollouts.collect import reward_inputs
-from mmrl.training.rollouts.gradient_norms import recorded_squared_norms
+from mmrl.training.rollouts.gradient_norms import answer_gradient, recorded_squared_norms
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl.workflows.train import train
 
@@ -170,15 +170,6 @@ def _gradients(policy: VLMPolicy, rollout: Rollout) -> Tensor:
     parameters = list(policy.parameters_to_train().values())
     rows = []
     for row in range(rollout.rows):
-        own = rollout.select([row])
-
-        def visit(outputs: StepOutputs, own: Rollout = own) -> None:
-            outputs.log_probs.where(own.mask, 0.0).sum().backward()
-
-        policy.replay(own, range(own.mask.shape[1]), visit)
-        rows.append(
-            torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters])
-        )
-        for each in parameters:
-            each.grad = None
+        pairs = zip(answer_gradient(policy, rollout.select([row])), parameters, strict=True)
+        rows.append(torch.cat([(torch.zeros_like(own) if grad is None else grad).flatten() for grad, own in pairs]))
     return torch.stack(rows)
