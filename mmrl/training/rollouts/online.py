@@ -170,11 +170,7 @@ class OnlineRollouts:
         if isinstance(self.replay, SelectiveReplay | RecomposedReplay):
             reader = self._replay_reader()
             with phases("rollout"):
-                collected, past, replay_metrics = (
-                    self.replay.fill(collected, advantages, reader)
-                    if isinstance(self.replay, SelectiveReplay)
-                    else self.replay.recompose(collected, advantages, reader, progress)
-                )
+                collected, past, replay_metrics = self.replay.fill(collected, advantages, reader, progress)
             metrics |= replay_metrics
         replays = [MicroBatch.of_rows(rollout, own) for rollout, own in past]
         batches = self._micro_batches(collected, advantages, branches, turns)

@@ -19,7 +19,7 @@ from mmrl.checks import check_shapes
 from mmrl.errors import RunError
 from mmrl.policy import Rollout
 from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRollouts
-from mmrl.training.rollouts.replay_buffer import AnswerBuffer, ReplayReader, transcripts_of
+from mmrl.training.rollouts.replay_buffer import AnswerBuffer, ReplayReader, read_again, transcripts_of
 
 
 class RecomposedReplay(AnswerBuffer):
@@ -38,7 +38,7 @@ class RecomposedReplay(AnswerBuffer):
         super().__init__(capacity, alpha=0.0, seed=seed)
         self.share, self.success, self.compensation = share, success, compensation
 
-    def recompose(
+    def fill(
         self,
         collected: CollectedRollouts,
         advantages: Tensor,  # [R]
@@ -58,23 +58,11 @@ class RecomposedReplay(AnswerBuffer):
         first = priority_rows(scored.total, answer_lengths(scored), scored.group_index, own, self.share, self.success)
         left_out = own & ~first
         answers = self.take(int(left_out.sum())) if self._compensates(progress) else []
-        start = int(scored.group_index.max()) + 1  # each replayed answer is a group by itself
-        replayed = read(answers, range(start, start + len(answers)))
+        past, metrics = read_again(answers, scored, read)
         self.keep(transcripts_of(scored, left_out.nonzero()[:, 0].tolist(), advantages))
-        read_again = [each for _, part in replayed for each in part]
-        metrics = {
-            "priority": int(first.sum()),
-            "left_out": int(left_out.sum()),
-            "rows": len(read_again),
-            "kept": len(self),
-        }
-        ages = [read.policy.version - each.version for each in read_again]
-        return (
-            replace(collected, trained=collected.trained & ~left_out),
-            [(rollout, torch.tensor([each.advantage for each in part])) for rollout, part in replayed],
-            {f"replay/{name}": float(n) for name, n in metrics.items()}
-            | ({"replay/age": float(np.mean(ages))} if ages else {}),
-        )
+        metrics |= {"replay/priority": float(first.sum()), "replay/left_out": float(left_out.sum())}
+        metrics["replay/kept"] = float(len(self))
+        return replace(collected, trained=collected.trained & ~left_out), past, metrics
 
     def _compensates(self, progress: float) -> bool:
         begin, end = self.compensation

@@ -237,6 +237,7 @@ class SelectiveReplay(AnswerBuffer):
         collected: CollectedRollouts,
         advantages: Tensor,  # [R]
         read: ReplayReader,
+        progress: float,  # the share of training that is over
     ) -> tuple[CollectedRollouts, list[tuple[Rollout, Tensor]], dict[str, float]]:
         """Return the rows that stay, past rollouts for the other places with their advantages [B], and metrics.
 
@@ -249,19 +250,25 @@ class SelectiveReplay(AnswerBuffer):
         answers = self.draw(len(places))
         trained = collected.trained.clone()
         trained[places[: len(answers)]] = False
-        first = int(scored.group_index.max()) + 1  # each replayed answer is a group by itself
-        replayed = read(answers, range(first, first + len(answers)))
-        read_again = [each for _, part in replayed for each in part]
+        past, metrics = read_again(answers, scored, read)
         own = collected.trained & (advantages != 0) & scored.is_from(Origin.POLICY)
         self.keep(transcripts_of(scored, own.nonzero()[:, 0].tolist(), advantages))
-        metrics = {"rows": len(read_again), "places": len(places), "kept": len(self)}
-        ages = [read.policy.version - each.version for each in read_again]
-        return (
-            replace(collected, trained=trained),
-            [(rollout, torch.tensor([each.advantage for each in part])) for rollout, part in replayed],
-            {f"replay/{name}": float(n) for name, n in metrics.items()}
-            | ({"replay/age": float(np.mean(ages))} if ages else {}),
-        )
+        metrics |= {"replay/places": float(len(places)), "replay/kept": float(len(self))}
+        return replace(collected, trained=trained), past, metrics
+
+
+def read_again(
+    answers: Sequence[Transcript], scored: ScoredRollouts, read: ReplayReader
+) -> tuple[list[tuple[Rollout, Tensor]], dict[str, float]]:
+    """Return the rollouts of past answers with their advantages [B], each a group by itself after those of `scored`.
+
+    Metrics: `replay/rows`, and `replay/age`, their mean age in updates.
+    """
+    first = int(scored.group_index.max()) + 1
+    replayed = read(answers, range(first, first + len(answers)))
+    ages = [read.policy.version - each.version for _, part in replayed for each in part]
+    metrics = {"replay/rows": float(len(ages))} | ({"replay/age": float(np.mean(ages))} if ages else {})
+    return [(rollout, torch.tensor([each.advantage for each in part])) for rollout, part in replayed], metrics
 
 
 class SuccessReplay:
