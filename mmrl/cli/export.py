@@ -23,6 +23,12 @@ def export(
     lora_only: Annotated[
         bool, typer.Option("--lora-only", help="Write the adapter alone, for the base to load.")
     ] = False,
+    ahead: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Go on by N checkpoints without training (NExt): needs training.keep_every."
+        ),
+    ] = 0,
     push: Annotated[
         str | None, typer.Option(metavar="OWNER/NAME", help="Upload to a new repository of the Hugging Face Hub too.")
     ] = None,
@@ -33,7 +39,7 @@ def export(
     from mmrl.export.export import export as write
 
     repository = HubRepository.find(push, private) if push else None  # raises before the export is written
-    done = write(run, out, dtype, lora_only, repository=push)
+    done = write(run, out, dtype, lora_only, repository=push, ahead=ahead)
     typer.echo(_summary(done))
     if repository is not None:
         typer.echo(repository.announcement(done))

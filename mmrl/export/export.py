@@ -24,6 +24,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.evaluation.run_reader import RunRecord, read_run
 from mmrl.export.adapter import write_adapter
+from mmrl.export.extrapolation import trajectory_steps
 from mmrl.export.merged_model import ExportedModel, ExportRequest, write_merged
 from mmrl.export.model_card import write_card
 from mmrl.export.scrub_paths import strip_local_paths
@@ -45,7 +46,12 @@ class ExportedFolder:
 
 
 def export(
-    target: str, out: Path, dtype: Precision | None = None, lora_only: bool = False, repository: str | None = None
+    target: str,
+    out: Path,
+    dtype: Precision | None = None,
+    lora_only: bool = False,
+    repository: str | None = None,
+    ahead: int = 0,
 ) -> ExportedFolder:
     """Write a run's checkpoint as a plain diffusers or transformers folder.
 
@@ -55,16 +61,20 @@ def export(
         dtype: The dtype of the weights; None: float32 for fully trained weights, else the run's.
         lora_only: Whether to write the adapter alone, for the base to load.
         repository: OWNER/NAME for the code of the card; None: the folder's name.
+        ahead: The checkpoints by which the weights go on from the target, without training (NExt, arXiv:2604.11446).
 
     Raises:
-        ConfigError: `target` is no checkpoint of a run, or `out` is not empty. Nothing is written.
+        ConfigError: `target` is no checkpoint of a run, its trajectory cannot be continued, or `out` is not empty.
+            Nothing is written.
     """
     model = resolve_model(target)
     _check_exportable(model, target, lora_only)
+    if ahead:
+        _check_extrapolation(model, lora_only)
     check_empty(out)
     assert model.run is not None
     record = read_run(model.run.folder, until=model.step)
-    request = ExportRequest(repository or out.absolute().name, dtype, _example_sample(model, record))
+    request = ExportRequest(repository or out.absolute().name, dtype, _example_sample(model, record), ahead)
     out.parent.mkdir(parents=True, exist_ok=True)
     draft = out.absolute().with_name(f".{out.absolute().name}.tmp")
     shutil.rmtree(draft, ignore_errors=True)  # from an export that was killed
@@ -100,6 +110,12 @@ def _check_exportable(model: ModelRef, target: str, lora_only: bool) -> None:
     if lora_only and model.policy.train != "lora":
         raise ConfigError(f"--lora-only: {model.run.folder} trained whole weights (policy.train: full) and has no "
                           "adapter: leave it out")  # fmt: skip
+
+
+def _check_extrapolation(model: ModelRef, lora_only: bool) -> None:
+    if lora_only:
+        raise ConfigError("--ahead: extrapolated changes are no adapter of the run's rank: leave out --lora-only")
+    trajectory_steps(model)
 
 
 def _example_sample(model: ModelRef, record: RunRecord) -> Sample:

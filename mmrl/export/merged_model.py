@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from peft.tuners.lora import LoraLayer
-from torch import nn
+from torch import Tensor, nn
 
 from mmrl.build.checkpoint_pool import ModelRef
 from mmrl.build.policies import build_policy
@@ -18,7 +17,9 @@ from mmrl.config.policy import ImageTokenConfig, PolicyConfig, Precision, VLMCon
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.data.media.sample_media import media_kind
 from mmrl.data.sample import Sample
+from mmrl.export.extrapolation import extrapolated_changes
 from mmrl.export.snippets import pipeline_code, vlm_code
+from mmrl.finetuning.weight_trajectories import adapted_layers, adapter_changes
 
 ROUNDED = 0.01
 """The share of a LoRA's change, lost by rounding, from which the card reports it."""
@@ -26,11 +27,12 @@ ROUNDED = 0.01
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """The name, precision and example prompt of an export."""
+    """The name, precision and example prompt of an export, and by how much its weights go on."""
 
     name: str  # the folder's name or OWNER/NAME, as the code of the card names it
     dtype: Precision | None  # the dtype of the weights; None: that of the run
     sample: Sample  # a sample of the run's data, for the code of the card
+    ahead: int = 0  # checkpoints by which the weights go on from the model's
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,12 @@ def write_merged(model: ModelRef, folder: Path, request: ExportRequest) -> Expor
         changes["safety_checker"] = True  # the export keeps the base's checker
     policy: Any = build_policy(model.policy.model_copy(update=changes), model.sampling, model.media)
     policy.load(model.checkpoint)
-    notes = _round_weights(policy, request.dtype) if whole else _merge_notes(merge_adapters(*_models(policy)), dtype)
+    if whole:
+        notes = _round_weights(policy, request.dtype)
+    else:
+        models = _models(policy)
+        moved = extrapolated_changes(policy, models, model, request.ahead) if request.ahead else None
+        notes = _merge_notes(merge_adapters(*models, changes=moved), dtype) + _ahead_notes(model, request.ahead)
     match model.policy:
         case PolicyConfig():
             return _write_pipeline(policy.pipeline, model, folder, request, dtype, notes)
@@ -156,32 +163,39 @@ def _merge_notes(merged: MergeResult, dtype: Precision) -> tuple[str, ...]:
     )
 
 
+def _ahead_notes(model: ModelRef, ahead: int) -> tuple[str, ...]:
+    if not ahead:
+        return ()
+    assert model.run is not None and model.run.config.training.keep_every is not None
+    distance = ahead * model.run.config.training.keep_every
+    return (f"Its weights were not trained up to where they are: from iteration {model.step} they go on for the "
+            f"distance of {distance} iterations, as a predictor continues their trajectory (NExt, arXiv:2604.11446). "
+            "The results on this card are those before.",)  # fmt: skip
+
+
 def _media(sample: Sample) -> dict[str, Any]:
     """Return the kind of every picture and video among a sample's conditions."""
     return {name: kind for name in sample.conditions if (kind := media_kind(name))}
 
 
 @torch.no_grad()
-def merge_adapters(*models: Any) -> MergeResult:
+def merge_adapters(*models: Any, changes: Iterable[tuple[str, Tensor]] | None = None) -> MergeResult:
     """Add every LoRA to its layer's weight, in float32, and replace the LoRA layer by the plain one.
 
-    The weights keep their dtype.
+    The weights keep their dtype. `changes` are added in place of what the LoRAs hold, [M, N] float32 by the names of
+    `adapted_layers`.
     """
-    layers, lost, learnt = 0, 0.0, 0.0
+    layers, lost, learnt = adapted_layers(*models), 0.0, 0.0
+    for name, change in adapter_changes(*models) if changes is None else changes:
+        plain: Any = layers[name].get_base_layer()
+        exact = plain.weight.float() + change.view_as(plain.weight)
+        plain.weight.data = exact.to(plain.weight.dtype)
+        lost += float((plain.weight.float() - exact).square().sum(dtype=torch.float64))
+        learnt += float(change.square().sum(dtype=torch.float64))
+        number, _, path = name.partition(".")
+        parent, _, own = path.rpartition(".")
+        setattr(models[int(number)].get_submodule(parent), own, plain)
     for model in models:
-        for path, layer in list(model.named_modules()):
-            if not isinstance(layer, LoraLayer):
-                continue
-            plain: Any = layer.get_base_layer()
-            for adapter in layer.active_adapters:
-                change = layer.get_delta_weight(adapter).float()
-                exact = plain.weight.float() + change
-                plain.weight.data = exact.to(plain.weight.dtype)
-                lost += float((plain.weight.float() - exact).square().sum(dtype=torch.float64))
-                learnt += float(change.square().sum(dtype=torch.float64))
-            parent, _, name = path.rpartition(".")
-            setattr(model.get_submodule(parent), name, plain)
-            layers += 1
         for trace in ("peft_config", "_hf_peft_config_loaded"):  # else the model is saved as an adapter
             vars(model).pop(trace, None)
-    return MergeResult(layers, (lost / learnt) ** 0.5 if learnt else 0.0)
+    return MergeResult(len(layers), (lost / learnt) ** 0.5 if learnt else 0.0)

@@ -42,7 +42,10 @@ def test_a_line_is_continued_exactly():
 
 def test_factors_have_one_norm_and_keep_their_sign():
     path = saturating(5)
-    factors = factor_paths(path)
+    factors = factor_paths(changes.items() for changes in path)
+    known = factor_paths((changes.items() for changes in path), rank=2)
+    for key, series in factors.items():
+        torch.testing.assert_close(known[key].abs(), series.abs(), atol=1e-5, rtol=1e-4)
     for name in path[0]:
         left, right = factors[name, "left"], factors[name, "right"]
         for checkpoint, changes in enumerate(path):

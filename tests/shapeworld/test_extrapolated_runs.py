@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from mmrl.finetuning.weight_trajectories import linear_extrapolation
-from mmrl_shapeworld.reasoning.extrapolated_runs import adapted_layers, extrapolated_answers, trajectory
+from mmrl.finetuning.weight_trajectories import adapted_layers, linear_extrapolation
+from mmrl_shapeworld.reasoning.extrapolated_runs import extrapolated_answers, trajectory
 from mmrl_shapeworld.reasoning.trained_sums import untrained_policy
 
 SETTINGS = {"iterations": 5, "every": 1, "lr": 3e-3}
@@ -14,7 +14,7 @@ SETTINGS = {"iterations": 5, "every": 1, "lr": 3e-3}
 def test_a_trajectory_has_the_change_of_every_adapted_layer_at_each_checkpoint():
     path = trajectory(0, **SETTINGS)
     policy = untrained_policy("policy={kind: vlm, model: 'shapeworld:sums', train: lora, lora: {rank: 8, alpha: 16}}")
-    layers = adapted_layers(policy)
+    layers = adapted_layers(policy.vlm.model)
     assert len(path) == 5 and path[0].keys() == layers.keys() and len(layers) > 4
     for name, layer in layers.items():
         assert path[0][name].shape == layer.get_base_layer().weight.shape

@@ -10,24 +10,21 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
-from peft.tuners.lora import LoraLayer
-from torch import Tensor
 
 from mmrl.build.datasets import load_samples
 from mmrl.finetuning.weight_trajectories import (
     Changes,
     PredictorSettings,
+    adapted_layers,
+    adapter_changes,
     linear_extrapolation,
     predicted_extrapolation,
     rank_one_extrapolation,
 )
 from mmrl_shapeworld.reasoning.trained_sums import answered, trained_policy, untrained_policy
-
-if TYPE_CHECKING:
-    from mmrl.understanding.vlm_policy import VLMPolicy
 
 Form = Literal["none", "linear", "rank_one", "predicted"]
 ADAPTERS = "policy={kind: vlm, model: 'shapeworld:sums', train: lora, lora: {rank: 8, alpha: 16}}"
@@ -71,7 +68,7 @@ def extrapolated_answers(
     elif form == "predicted":
         changes = predicted_extrapolation(path, ahead, PredictorSettings(window=window, seed=seed))
     with torch.no_grad():
-        for name, layer in adapted_layers(policy).items():
+        for name, layer in adapted_layers(policy.vlm.model).items():
             layer.get_base_layer().weight += changes[name]
     return answered(policy, load_samples(f"shapeworld:sums-{on}")[:prompts], seed)
 
@@ -83,18 +80,8 @@ def trajectory(seed: int, iterations: int, every: int, lr: float) -> list[Change
         settings = f"training={{iterations: {iterations}, save_every: {every}, keep_every: {every}}}"
         run = Path(folder) / "run"
         policy = trained_policy(ADAPTERS, f"optimizer.lr={lr}", f"seed={seed}", settings, run=run)
-        steps = range(every, iterations + 1, every)
-        return [_changes(policy, run / "checkpoints" / f"step-{step}") for step in steps]
-
-
-def adapted_layers(policy: VLMPolicy) -> dict[str, LoraLayer]:
-    """Return the layers with adapters by name."""
-    return {name: each for name, each in policy.vlm.model.named_modules() if isinstance(each, LoraLayer)}
-
-
-def _changes(policy: VLMPolicy, checkpoint: Path) -> dict[str, Tensor]:
-    policy.load(checkpoint)
-    with torch.no_grad():
-        return {
-            name: layer.get_delta_weight("default").float().clone() for name, layer in adapted_layers(policy).items()
-        }
+        path: list[Changes] = []
+        for step in range(every, iterations + 1, every):
+            policy.load(run / "checkpoints" / f"step-{step}")
+            path.append(dict(adapter_changes(policy.vlm.model)))
+        return path
