@@ -436,6 +436,9 @@ class BackpropSteps:
     starts from the rollout's own latents at that step."""
     detached: bool = False
     """True stops gradients at the denoiser's inputs; they flow through the sampler's sum of its outputs (DRTune)."""
+    recomputed: bool = False
+    """True computes each denoiser call again in the backward pass, so that no more than one call's activations are in
+    memory (time-step checkpointing, arXiv:2412.02852). Gradients are the same."""
 
 
 class DecodingPolicy(Policy, Protocol):

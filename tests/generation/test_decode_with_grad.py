@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -166,6 +168,42 @@ def test_checkpointing_changes_no_gradient_and_saves_memory(requests):
         )
         found.append(gradients(policy, drawn(policy, requests), BackpropSteps(3)))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@contextmanager
+def counted_bytes() -> Iterator[list[int]]:
+    """Count the bytes that graphs keep for the backward pass, each storage once."""
+    kept: dict[int, int] = {}
+    found = [0]
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        found[0] = sum(kept.values())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield found
+
+
+@pytest.mark.parametrize("name", ["sd3", "sd15", "flux"])
+def test_recomputed_steps_have_the_same_gradients_and_keep_no_activations(name, make_policy, requests):
+    policy = make_policy(name, "lora", **ODE)
+    rollout = drawn(policy, requests)
+    with torch.no_grad():  # adapters begin at 0, where half of their gradients are 0
+        for parameter in policy.parameters_to_train().values():
+            parameter += 0.05
+    kept = {}
+    for recomputed in (False, True):
+        for count in (1, 4):
+            with counted_bytes() as found:
+                policy.decode_with_grad(rollout, BackpropSteps(count, recomputed=recomputed))
+            kept[recomputed, count] = found[0]
+    assert kept[True, 4] - kept[True, 1] < 0.02 * (kept[False, 4] - kept[False, 1])
+    whole, again = (gradients(policy, rollout, BackpropSteps(None, recomputed=each)) for each in (False, True))
+    assert all(torch.equal(one, other) for one, other in zip(whole, again, strict=True))
+    assert sum(float(each.abs().sum()) for each in whole) > 0
+    calls = count_denoiser_calls(policy, partial(gradients, policy, rollout, BackpropSteps(2, recomputed=True)))
+    assert calls == 4  # two, and each once more
 
 
 def test_multistep_solvers_follow_the_ode_from_recorded_latents(make_policy, requests):

@@ -32,6 +32,9 @@ class RewardGradientConfig(AlgorithmConfig):
     detach: bool = False
     """No gradient into the denoiser's inputs, so that many steps neither explode nor vanish (DRTune): each step learns
     from the gradient at the end of the sampler, as if later steps did not answer to it."""
+    recompute: bool = False
+    """True computes each denoiser call again in the backward pass: activations of one call are in memory, however many
+    `steps` there are, for one more forward pass of each."""
     ceiling: float | None = None
     """A total above this earns nothing more (ReFL's hinge, whose ceiling is 2 for ImageReward). Unset: none."""
     kl: KLConfig = KLConfig(kind="velocity_mse")
@@ -46,6 +49,8 @@ class RewardGradientConfig(AlgorithmConfig):
             )
         if self.detach and self.steps == 1:
             yield "algorithm.detach: a single step has nothing before it to cut: raise steps, or leave detach out"
+        if self.recompute and self.steps == 1:
+            yield "algorithm.recompute: a single step has no other activations to free: raise steps, or leave it out"
         if self.truncation == "random" and self.steps == 1:
             yield "algorithm.truncation: a random number from 1 to steps, which is 1: raise steps, or leave it unset"
         if self.kl.coef > 0 and self.kl.kind != "velocity_mse":

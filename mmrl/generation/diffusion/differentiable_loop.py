@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from mmrl.errors import UnsupportedError
 from mmrl.generation.diffusion.denoiser_hook import Guiders
@@ -42,6 +43,7 @@ class BackpropLoop(PartialReplayLoop):
         self.first = 0 if steps.count is None else max(0, self.last + 1 - steps.count)
         self._jumps = steps.num_skipped_last > 0
         self._noise_seed, self._clean, self._detached = steps.noise_seed, clean, steps.detached
+        self._recomputed = steps.recomputed
         self._path: dict[int, Tensor] = {}  # stream: x with its graph, where the pipeline gets x without
         self._noise_generator: torch.Generator | None = None
         if steps.noise_seed is not None and self.first == 0:
@@ -56,6 +58,8 @@ class BackpropLoop(PartialReplayLoop):
     def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
         if self.step > self.last:
             return zeros(self.recording.output_spec(self.step, self.calls))
+        if self._recomputed and self.is_computed(self.step) and torch.is_grad_enabled():
+            return checkpoint(compute, use_reentrant=False)
         return super().denoise(compute, arguments)
 
     def advance(self, step: SchedulerStep) -> Tensor:

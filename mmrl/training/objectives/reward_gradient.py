@@ -121,7 +121,7 @@ class RewardGradient(Objective):
         most = min(config.steps or self._steps, self._steps - left)
         count = chance.randint(1, most) if config.truncation == "random" else most
         if config.renoised is None:
-            yield BackpropSteps(count, left, detached=config.detach)
+            yield BackpropSteps(count, left, detached=config.detach, recomputed=config.recompute)
             return
         for copy in range(config.renoised):
             yield BackpropSteps(count, left, noise_seed=fold_in(seed, 1, copy))

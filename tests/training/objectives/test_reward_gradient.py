@@ -226,6 +226,7 @@ def test_non_differentiable_rewards_are_rejected_before_loading_a_model():
     [
         ("{name: draft_lv, steps: 2}", "algorithm.renoised: noise is put on x_0 for the last step alone"),
         ("{name: refl, renoised: 2}", "algorithm.renoised"),
+        ("{name: draft, recompute: true}", "algorithm.recompute: a single step has no other activations"),
         ("{name: drtune, steps: 1}", "algorithm.detach: a single step has nothing before it"),
         ("{name: alignprop, steps: 1}", "algorithm.truncation: a random number from 1 to steps, which is 1"),
         ("{name: draft, kl: {coef: 0.1, kind: k3}}", "algorithm.kl.kind: k3 compares stochastic decisions"),
