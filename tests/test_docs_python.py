@@ -33,6 +33,7 @@ SMALLER = {
     "groups=8, group_size=12, micro_batch=6": "groups=2, group_size=2, micro_batch=2",
     "steps=10": "steps=2",
     "steps=28": "steps=2",
+    "updates=60": "updates=1",
     '"evaluation.prompts=16"': '"evaluation.prompts=2", "evaluation.diversity_prompts=0", "sampling.steps=2"',
     '"data.groups=2"': '"data.groups=2", "data.group_size=4"',
 }

@@ -7,13 +7,15 @@ the same prompt and noise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import build_policy
@@ -24,6 +26,7 @@ from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.generation.diffusion.pruned_units import (
     GateSettings,
     HiddenUnitGates,
+    SamplerSteps,
     feed_forwards,
     learn_gates,
     most_important,
@@ -45,9 +48,10 @@ def pruned_pictures(
     on: str,
     units: Choice,
     removed: float = 0.2,
-    updates: int = 100,
+    recomputed: bool = True,
+    updates: int = 60,
     lr: float = 0.1,
-    sparsity: float = 0.02,
+    sparsity: float = 1.0,
     prompts: int = 256,
 ) -> dict[str, Sequence[float]]:
     """Remove hidden units of the denoiser, and compare its pictures with those of the whole one.
@@ -59,30 +63,36 @@ def pruned_pictures(
             `one_step`: the same, but through one random step and the picture that it predicts, with as many updates.
             `magnitude`: those with the smallest weights. `random`: any. `whole`: none.
         removed: the share of the denoiser's weights.
+        recomputed: whether each denoiser call of an update is computed again in its backward pass.
         updates: of the gates, eight pictures each.
         lr: the learning rate of the gates.
         sparsity: the weight of the share of open gates.
         prompts: how many pictures are drawn.
 
     Returns:
-        `total`, the reward of each picture, and `difference`, the root mean square of its pixels, in [0, 1], less those
-        of the whole model's picture.
+        `total`, the reward of each picture; `difference`, the root mean square of its pixels, in [0, 1], less those of
+        the whole model's picture; and `kept`, the MiB that the graph of an update keeps, 0 where no gates are learnt.
     """
     policy = _policy()
     samples = load_samples(f"shapeworld:{on}")[:prompts]
     before = _drawn(policy, samples, seed)
+    settings = GateSettings(updates, lr=lr, sparsity=sparsity, seed=seed, steps=_sampler_steps(units, recomputed))
+    kept = 0.0
+    if units in ("end_to_end", "one_step"):
+        kept = _kept_mib(policy, samples[: settings.rows], settings)
     if units != "whole":
-        _prune(policy, seed, units, removed, GateSettings(updates, lr=lr, sparsity=sparsity, seed=seed))
+        _prune(policy, units, removed, settings)
     after = _drawn(policy, samples, seed)
     verdicts = [judge(image, Caption.from_dict(each.answer)) for image, each in zip(after, samples, strict=True)]
     gaps = [_pixels(one) - _pixels(two) for one, two in zip(before, after, strict=True)]
     return {
         "total": [verdict.score for verdict in verdicts],
         "difference": [float(np.sqrt(np.square(gap).mean())) for gap in gaps],
+        "kept": [kept],
     }
 
 
-def _prune(policy: PipelinePolicy, seed: int, units: Choice, removed: float, settings: GateSettings) -> None:
+def _prune(policy: PipelinePolicy, units: Choice, removed: float, settings: GateSettings) -> None:
     denoiser = find_denoisers(policy.pipeline)["transformer"]
     weights = sum(each.numel() for each in denoiser.parameters() if not each.requires_grad)
     in_units = sum(each.numel() for layer in feed_forwards(denoiser).values() for each in layer.parameters())
@@ -90,21 +100,45 @@ def _prune(policy: PipelinePolicy, seed: int, units: Choice, removed: float, set
     if units == "magnitude":
         kept = most_important(weight_norms(denoiser), share)
     elif units == "random":
-        chance = torch.Generator().manual_seed(seed)
+        chance = torch.Generator().manual_seed(settings.seed)
         kept = most_important(
             {name: torch.rand(len(each), generator=chance) for name, each in weight_norms(denoiser).items()}, share
         )
     else:
         gates = HiddenUnitGates(denoiser)
-        if units == "one_step":
-            settings = GateSettings(settings.updates, settings.rows, settings.lr, settings.sparsity, seed, _one_step)
         learn_gates(policy, gates, load_samples("shapeworld:train")[:CALIBRATION], settings)
         kept = gates.kept(share)
     remove_hidden_units(denoiser, kept)
 
 
-def _one_step(rng: np.random.Generator) -> BackpropSteps:
-    return BackpropSteps(1, num_skipped_last=int(rng.integers(10)))
+def _sampler_steps(units: Choice, recomputed: bool) -> SamplerSteps:
+    if units == "one_step":
+        return lambda rng: BackpropSteps(1, num_skipped_last=int(rng.integers(10)), recomputed=recomputed)
+    return lambda rng: BackpropSteps(recomputed=recomputed)
+
+
+def _kept_mib(policy: PipelinePolicy, samples: Sequence[Sample], settings: GateSettings) -> float:
+    """Return the MiB that the graph of an update keeps for its backward pass."""
+    gates = HiddenUnitGates(find_denoisers(policy.pipeline)["transformer"])
+    gates.draw(torch.Generator().manual_seed(settings.seed))
+    with policy.keep_latents(), torch.no_grad():
+        rollout = policy.rollout([RolloutRequest(each, 1, group) for group, each in enumerate(samples)], settings.seed)
+    with gates.applied(), graph_bytes() as found:
+        policy.decode_with_grad(rollout, settings.steps(np.random.default_rng(settings.seed)))
+    return sum(found.values()) / 2**20
+
+
+@contextmanager
+def graph_bytes() -> Iterator[dict[int, int]]:
+    """While open, collect the bytes of each storage that graphs keep for their backward pass, by its address."""
+    found: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield found
 
 
 def _policy() -> PipelinePolicy:

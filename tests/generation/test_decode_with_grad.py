@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from mmrl.generation import PipelinePolicy, UnsupportedError
 from mmrl.policy import BackpropSteps, Rollout
+from mmrl_shapeworld.pruned_pictures import graph_bytes
 from tests.generation import tiny_pipelines as tiny
 from tests.generation.pipeline_checks import assert_untouched, count_denoiser_calls
 
@@ -170,21 +169,6 @@ def test_checkpointing_changes_no_gradient_and_saves_memory(requests):
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-@contextmanager
-def counted_bytes() -> Iterator[list[int]]:
-    """Count the bytes that graphs keep for the backward pass, each storage once."""
-    kept: dict[int, int] = {}
-    found = [0]
-
-    def pack(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        found[0] = sum(kept.values())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield found
-
-
 @pytest.mark.parametrize("name", ["sd3", "sd15", "flux"])
 def test_recomputed_steps_have_the_same_gradients_and_keep_no_activations(name, make_policy, requests):
     policy = make_policy(name, "lora", **ODE)
@@ -195,9 +179,9 @@ def test_recomputed_steps_have_the_same_gradients_and_keep_no_activations(name, 
     kept = {}
     for recomputed in (False, True):
         for count in (1, 4):
-            with counted_bytes() as found:
+            with graph_bytes() as found:
                 policy.decode_with_grad(rollout, BackpropSteps(count, recomputed=recomputed))
-            kept[recomputed, count] = found[0]
+            kept[recomputed, count] = sum(found.values())
     assert kept[True, 4] - kept[True, 1] < 0.02 * (kept[False, 4] - kept[False, 1])
     whole, again = (gradients(policy, rollout, BackpropSteps(None, recomputed=each)) for each in (False, True))
     assert all(torch.equal(one, other) for one, other in zip(whole, again, strict=True))
