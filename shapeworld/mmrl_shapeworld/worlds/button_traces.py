@@ -7,13 +7,17 @@ screens-traces-train        the tasks of `screens-train`, done by the expert
 screens-careless-train      by the careless annotator, wrong clicks and dead ends included
 screens-traces-steps-train  a sample for each step, which follows those before it; also `screens-careless-steps-train`
 screens-offline-train       each trace of the expert, of the source `traces`, and then its steps, of the source `steps`
+screens-labelled-train      steps of the expert of which the button that he clicked is labelled and no other: as many of
+                            them (source `two`) have a second right button as have none (`one`)
 screens-curriculum-train    the expert's traces as stage 0, the tasks of `screens-train` as stage 1
 
-The last one is there for training alone.
+The last one is there for training alone. Of two right buttons the expert clicks the upper one, or the left of a row. In
+the other parts of `screens-labelled` each step comes twice: with one label, and then (`one-true`, `two-true`) with all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -22,7 +26,7 @@ import numpy as np
 
 from mmrl.data.sample import Sample
 from mmrl.data.staged_prompts import STAGE
-from mmrl.environments.recorded_steps import each_step
+from mmrl.environments.recorded_steps import START, each_step
 from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld.vqa.canvas import png_uri
 from mmrl_shapeworld.worlds import button_splits
@@ -40,7 +44,7 @@ NAMES = (
         for every in ("", "-steps")
         for part in button_splits.SIZES
     ),
-    *(f"screens-offline-{part}" for part in button_splits.SIZES),
+    *(f"screens-{word}-{part}" for word in ("offline", "labelled") for part in button_splits.SIZES),
     CURRICULUM,
 )
 _SEED = 82
@@ -99,11 +103,36 @@ def _samples(split: str) -> tuple[Sample, ...]:
             for trace in _samples(f"screens-traces-{part}")
             for sample in (replace(trace, source="traces"), *(replace(s, source="steps") for s in each_step(trace)))
         )
+    if word == "labelled":
+        return tuple(_labelled(_samples(f"screens-traces-steps-{part}"), with_truth=part != "train"))
     if every:
         return tuple(step for trace in _samples(f"screens-{word}-{part}") for step in each_step(trace))
     annotator = next(name for name, known in _WORDS.items() if known == word)
     found = button_splits.samples(f"screens-{part}")
     return tuple(record(sample, annotator, number) for number, sample in enumerate(found))
+
+
+def _labelled(steps: Sequence[Sample], with_truth: bool) -> Iterator[Sample]:
+    """Yield steps with two right buttons and equally many with one, in turn, each with the label of its click alone."""
+    by_count: dict[int, list[Sample]] = {1: [], 2: []}
+    for step in steps:
+        by_count[len(_step_of(step)["boxes"])].append(step)
+    every = len(by_count[1]) // len(by_count[2])
+    for pair in zip(by_count[1][::every], by_count[2], strict=False):
+        for source, step in zip(("one", "two"), pair, strict=True):
+            own = _step_of(step)
+            steps_labelled = [
+                {**each, "boxes": each["boxes"][:1]} if each is own else each for each in step.metadata["steps"]
+            ]
+            yield replace(step, source=source, metadata={**step.metadata, "steps": steps_labelled})
+            if with_truth:
+                yield replace(step, source=f"{source}-true", id=f"{step.id}-true")
+
+
+def _step_of(sample: Sample) -> dict[str, Any]:
+    """Return the step that a sample of a single step is about."""
+    found: dict[str, Any] = sample.metadata["steps"][sample.metadata[START]]
+    return found
 
 
 def samples(split: str) -> list[Sample]:
