@@ -7,12 +7,11 @@ screens-traces-train        the tasks of `screens-train`, done by the expert
 screens-careless-train      by the careless annotator, wrong clicks and dead ends included
 screens-traces-steps-train  a sample for each step, which follows those before it; also `screens-careless-steps-train`
 screens-offline-train       each trace of the expert, of the source `traces`, and then its steps, of the source `steps`
-screens-labelled-train      steps of the expert of which the button that he clicked is labelled and no other: as many of
-                            them (source `two`) have a second right button as have none (`one`)
+screens-one-label-train     steps of the expert on screens with two right buttons, with the label of his click alone
+screens-all-labels-train    the same steps, with the labels of both
 screens-curriculum-train    the expert's traces as stage 0, the tasks of `screens-train` as stage 1
 
-The last one is there for training alone. Of two right buttons the expert clicks the upper one, or the left of a row. In
-the other parts of `screens-labelled` each step comes twice: with one label, and then (`one-true`, `two-true`) with all.
+The last one is there for training alone. Of two right buttons the expert clicks the upper one, or the left of a row.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from mmrl_shapeworld.worlds.button_splits import Annotator, careless, expert
 
 _WORDS = {"expert": "traces", "careless": "careless"}
 """The word in the names of splits, by annotator."""
+_LABELS = ("one-label", "all-labels")
 CURRICULUM = "screens-curriculum-train"
 NAMES = (
     *(
@@ -44,7 +44,7 @@ NAMES = (
         for every in ("", "-steps")
         for part in button_splits.SIZES
     ),
-    *(f"screens-{word}-{part}" for word in ("offline", "labelled") for part in button_splits.SIZES),
+    *(f"screens-{word}-{part}" for word in ("offline", *_LABELS) for part in button_splits.SIZES),
     CURRICULUM,
 )
 _SEED = 82
@@ -103,8 +103,8 @@ def _samples(split: str) -> tuple[Sample, ...]:
             for trace in _samples(f"screens-traces-{part}")
             for sample in (replace(trace, source="traces"), *(replace(s, source="steps") for s in each_step(trace)))
         )
-    if word == "labelled":
-        return tuple(_labelled(_samples(f"screens-traces-steps-{part}"), with_truth=part != "train"))
+    if "-".join((word, *every)) in _LABELS:
+        return tuple(_of_two_right_buttons(_samples(f"screens-traces-steps-{part}"), all_labels=word == "all"))
     if every:
         return tuple(step for trace in _samples(f"screens-{word}-{part}") for step in each_step(trace))
     annotator = next(name for name, known in _WORDS.items() if known == word)
@@ -112,27 +112,15 @@ def _samples(split: str) -> tuple[Sample, ...]:
     return tuple(record(sample, annotator, number) for number, sample in enumerate(found))
 
 
-def _labelled(steps: Sequence[Sample], with_truth: bool) -> Iterator[Sample]:
-    """Yield steps with two right buttons and equally many with one, in turn, each with the label of its click alone."""
-    by_count: dict[int, list[Sample]] = {1: [], 2: []}
-    for step in steps:
-        by_count[len(_step_of(step)["boxes"])].append(step)
-    every = len(by_count[1]) // len(by_count[2])
-    for pair in zip(by_count[1][::every], by_count[2], strict=False):
-        for source, step in zip(("one", "two"), pair, strict=True):
-            own = _step_of(step)
-            steps_labelled = [
-                {**each, "boxes": each["boxes"][:1]} if each is own else each for each in step.metadata["steps"]
-            ]
-            yield replace(step, source=source, metadata={**step.metadata, "steps": steps_labelled})
-            if with_truth:
-                yield replace(step, source=f"{source}-true", id=f"{step.id}-true")
-
-
-def _step_of(sample: Sample) -> dict[str, Any]:
-    """Return the step that a sample of a single step is about."""
-    found: dict[str, Any] = sample.metadata["steps"][sample.metadata[START]]
-    return found
+def _of_two_right_buttons(steps: Sequence[Sample], all_labels: bool) -> Iterator[Sample]:
+    """Yield the steps on screens with two right buttons, with the labels of both or of the recorded click alone."""
+    for sample in steps:
+        steps_of_trace, place = sample.metadata["steps"], sample.metadata[START]
+        boxes = steps_of_trace[place]["boxes"]
+        if len(boxes) == 1:
+            continue
+        one = [*steps_of_trace[:place], {**steps_of_trace[place], "boxes": boxes[:1]}, *steps_of_trace[place + 1 :]]
+        yield sample if all_labels else replace(sample, metadata={**sample.metadata, "steps": one})
 
 
 def samples(split: str) -> list[Sample]:
