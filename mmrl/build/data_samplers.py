@@ -41,6 +41,7 @@ from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstra
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler, SpreadGroupSampler
 from mmrl.training.rollouts.recomposed_batches import RecomposedReplay
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
+from mmrl.training.rollouts.token_budget import TokenBudget
 from mmrl.training.rollouts.turn_filter import TurnFilter
 from mmrl.training.run_models import NamedModels
 
@@ -118,6 +119,11 @@ def build_turn_filter(data: DataConfig) -> TurnFilter | None:
     """Build `data.turn_filter`; None: no episode is left out for a turn."""
     chosen = data.turn_filter
     return None if chosen is None else TurnFilter(chosen.below, chosen.above, chosen.cut_off)
+
+
+def build_token_budget(data: DataConfig, seed: int) -> TokenBudget | None:
+    """Build `data.token_budget`; None: all answers are learnt from."""
+    return None if data.token_budget is None else TokenBudget(data.token_budget, seed)
 
 
 def build_demonstrations(data: DataConfig, samples: Sequence[Sample], seed: int) -> MixedDemonstrations | None:

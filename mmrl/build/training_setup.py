@@ -14,6 +14,7 @@ from mmrl.build.data_samplers import (
     build_group_sampler,
     build_prompts,
     build_replay,
+    build_token_budget,
     build_turn_filter,
     build_weighting,
 )
@@ -362,6 +363,7 @@ def _stage(
             demonstrations=build_demonstrations(data, samples, seed),
             starts=None if data.starts is None else data.starts.rule(),
             turn_filter=build_turn_filter(data),
+            token_budget=build_token_budget(data, seed),
             aligned=build_alignment(lead),
             history=build_history(advantage),
             keep_means=isinstance(lead, PolicyGradientConfig) and lead.ratio == "guard",

@@ -1,8 +1,7 @@
 """Prompts, their grouping into batches, the treatment of groups without a learning signal, and the form of answers.
 
-The slots `prompts`, `group_sampling`, `replay`, `weighting`, `starts`, `demonstrations`, `turn_filter` and `controller`
-combine:
-docs/samplers.md.
+The slots `prompts`, `group_sampling`, `replay`, `weighting`, `starts`, `demonstrations`, `turn_filter`, `token_budget`
+and `controller` combine: docs/samplers.md.
 """
 
 from __future__ import annotations
@@ -253,6 +252,9 @@ class DataConfig(Section):
     """Demonstrations among the policy's own answers; unset: none."""
     turn_filter: TurnFilterConfig | None = None
     """The episodes that are not trained on for one of their turns; unset: all are."""
+    token_budget: PositiveInt | None = None
+    """The number of tokens that an iteration learns from, in answers drawn at random from those with an advantage
+    (C3PO, arXiv:2506.14731); unset: all of them."""
     controller: ControllerConfig | None = None
     """A rule that moves settings between rounds, such as the temperature; unset: all stay as they are."""
 

@@ -159,7 +159,7 @@ def learner_config(config: TrainConfig, name: str) -> TrainConfig:
     Evaluations measure the policy of the run, so there are none here; keys of `data` that are about answers in text,
     prompts that are written for the policy, and servers are left out.
     """
-    of_texts = ("replay", "demonstrations", "starts", "turn_filter", "controller")
+    of_texts = ("replay", "demonstrations", "starts", "turn_filter", "token_budget", "controller")
     answers: dict[str, Any] = dict.fromkeys(of_texts)
     if config.data.prompts.name == "written":  # for the policy
         answers["prompts"] = type(config.data).model_fields["prompts"].default

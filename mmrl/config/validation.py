@@ -258,6 +258,8 @@ def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None
     if isinstance(data.prompts, GrowingPromptsConfig):
         yield from data.prompts.errors()
     yield from _group_sampling_errors(config)
+    if data.token_budget is not None:
+        yield from _token_budget_errors(config)
     if algorithm.experience == "rollouts":
         return
     for key, is_set in (
@@ -268,12 +270,31 @@ def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None
         ("demonstrations", data.demonstrations is not None),
         ("starts", data.starts is not None),
         ("turn_filter", data.turn_filter is not None),
+        ("token_budget", data.token_budget is not None),
     ):
         if is_set:
             yield (
                 f"data.{key}: {algorithm.name} learns from {algorithm.experience} in the data set and samples no "
                 "answers: leave it out"
             )
+
+
+def _token_budget_errors(config: TrainConfig) -> Iterator[str]:
+    data, key = config.data, "data.token_budget"
+    aggregate = getattr(config.algorithm, "aggregate", "token")
+    if not isinstance(config.sampling, TokenSamplingConfig):
+        yield f"{key}: only answers in text differ in their number of tokens: leave it out"
+    if aggregate != "token":
+        yield (
+            f"{key}: an equal number of tokens is for a mean over tokens, and algorithm.aggregate is {aggregate}: set "
+            "it to token"
+        )
+    if config.training.updates != 1:
+        yield f"{key}: it is that of an iteration, which training.updates divides unevenly: set that to 1"
+    if data.replay is not None:
+        yield f"{key}: data.replay adds or leaves out answers by another rule: leave one of the two out"
+    if config.run.overlap.stream:
+        yield f"{key}: run.overlap.stream learns from groups one by one, before all lengths are known: leave one out"
 
 
 def _group_sampling_errors(config: TrainConfig) -> Iterator[str]:

@@ -128,6 +128,7 @@ TASK_MEAN, OPTIMAL = "algorithm.advantage={name: task_mean}", "algorithm.advanta
     [
         ([TASK_MEAN, "algorithm.advantage.std=batch"], "only grpo has a choice of spread; task_mean would ignore it"),
         ([TASK_MEAN, CONSTRAINT], "and not with task_mean"),
+        (["algorithm.advantage={name: scaled_negatives}", CONSTRAINT], "and not with scaled_negatives"),
         ([TASK_MEAN, "algorithm.advantage.channels=[{rewards: [a]}]"], "each is estimated as one reward is"),
         ([TASK_MEAN, "algorithm.advantage.turns={}"], "task_mean compares whole answers by more than their rewards"),
         ([TASK_MEAN, "run.overlap.stream=true"], "run.overlap.stream: task_mean compares the groups of an iteration"),

@@ -43,6 +43,11 @@ def test_right_answers_are_perfect_and_demonstrations_careless(world):
     rows = samples(f"{world}-train")[:200]
     low, high = CARELESS[world]
     assert low < scores(world, [row.demonstration for row in rows], rows).mean() < high
+    answered = samples(f"{world}-right-train")
+    assert [row.videos + row.images for row in answered] == [
+        row.videos + row.images for row in samples(f"{world}-train")
+    ]
+    assert all(row.demonstration == row.metadata["right"] for row in answered)
 
 
 @pytest.mark.parametrize("world", WORLDS)

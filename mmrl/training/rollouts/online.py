@@ -50,6 +50,7 @@ from mmrl.training.rollouts.recomposed_batches import RecomposedReplay
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.reward_metrics import reward_metrics
 from mmrl.training.rollouts.start_rules import AtTemperature, StartContext, StartedGroupSampler, StartRule
+from mmrl.training.rollouts.token_budget import TokenBudget
 from mmrl.training.rollouts.turn_advantages import turn_advantages
 from mmrl.training.rollouts.turn_filter import TurnFilter
 from mmrl.training.rollouts.turn_metrics import turn_metrics
@@ -79,6 +80,7 @@ class OnlineRollouts:
     starts: StartRule | None = None  # what rows start with; None: their samples alone
     temperature: float | None = None  # of the answers, as a controller moves it; None: the policy's own
     turn_filter: TurnFilter | None = None
+    token_budget: TokenBudget | None = None  # of the answers that are learnt from; None: all are
     aligned: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # (advantages [R], NaN = unscored; groups [R];
     # demonstrated [R] bool) -> [R]: what becomes of advantages in groups with a demonstration
     history: PromptHistory | None = None  # the earlier rewards of each prompt, if advantages are relative to them
@@ -172,6 +174,10 @@ class OnlineRollouts:
             with phases("rollout"):
                 collected, past, replay_metrics = self.replay.fill(collected, advantages, reader, progress)
             metrics |= replay_metrics
+        if self.token_budget is not None:
+            live = (advantages[:, None] if turns is None else turns).any(1)
+            collected, budget_metrics = self.token_budget(collected, live, iteration)
+            metrics |= budget_metrics
         replays = [MicroBatch.of_rows(rollout, own) for rollout, own in past]
         batches = self._micro_batches(collected, advantages, branches, turns)
         metrics["live_share"] = live_share([*batches, *replays], places)

@@ -7,13 +7,16 @@ screens-traces-train        the tasks of `screens-train`, done by the expert
 screens-careless-train      by the careless annotator, wrong clicks and dead ends included
 screens-traces-steps-train  a sample for each step, which follows those before it; also `screens-careless-steps-train`
 screens-offline-train       each trace of the expert, of the source `traces`, and then its steps, of the source `steps`
+screens-one-label-train     steps of the expert on screens with two right buttons, with the label of his click alone
+screens-all-labels-train    the same steps, with the labels of both
 screens-curriculum-train    the expert's traces as stage 0, the tasks of `screens-train` as stage 1
 
-The last one is there for training alone.
+The last one is there for training alone. Of two right buttons the expert clicks the upper one, or the left of a row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -22,7 +25,7 @@ import numpy as np
 
 from mmrl.data.sample import Sample
 from mmrl.data.staged_prompts import STAGE
-from mmrl.environments.recorded_steps import each_step
+from mmrl.environments.recorded_steps import START, each_step
 from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld.vqa.canvas import png_uri
 from mmrl_shapeworld.worlds import button_splits
@@ -32,6 +35,7 @@ from mmrl_shapeworld.worlds.button_splits import Annotator, careless, expert
 
 _WORDS = {"expert": "traces", "careless": "careless"}
 """The word in the names of splits, by annotator."""
+_LABELS = ("one-label", "all-labels")
 CURRICULUM = "screens-curriculum-train"
 NAMES = (
     *(
@@ -40,7 +44,7 @@ NAMES = (
         for every in ("", "-steps")
         for part in button_splits.SIZES
     ),
-    *(f"screens-offline-{part}" for part in button_splits.SIZES),
+    *(f"screens-{word}-{part}" for word in ("offline", *_LABELS) for part in button_splits.SIZES),
     CURRICULUM,
 )
 _SEED = 82
@@ -99,11 +103,24 @@ def _samples(split: str) -> tuple[Sample, ...]:
             for trace in _samples(f"screens-traces-{part}")
             for sample in (replace(trace, source="traces"), *(replace(s, source="steps") for s in each_step(trace)))
         )
+    if "-".join((word, *every)) in _LABELS:
+        return tuple(_of_two_right_buttons(_samples(f"screens-traces-steps-{part}"), all_labels=word == "all"))
     if every:
         return tuple(step for trace in _samples(f"screens-{word}-{part}") for step in each_step(trace))
     annotator = next(name for name, known in _WORDS.items() if known == word)
     found = button_splits.samples(f"screens-{part}")
     return tuple(record(sample, annotator, number) for number, sample in enumerate(found))
+
+
+def _of_two_right_buttons(steps: Sequence[Sample], all_labels: bool) -> Iterator[Sample]:
+    """Yield the steps on screens with two right buttons, with the labels of both or of the recorded click alone."""
+    for sample in steps:
+        steps_of_trace, place = sample.metadata["steps"], sample.metadata[START]
+        boxes = steps_of_trace[place]["boxes"]
+        if len(boxes) == 1:
+            continue
+        one = [*steps_of_trace[:place], {**steps_of_trace[place], "boxes": boxes[:1]}, *steps_of_trace[place + 1 :]]
+        yield sample if all_labels else replace(sample, metadata={**sample.metadata, "steps": one})
 
 
 def samples(split: str) -> list[Sample]:

@@ -1,8 +1,8 @@
 """Worlds whose form of answer no shipped model knows, each to be taught by the demonstrations of a careless annotator.
 
 `shapeworld:drive-train`, `-development`, `-validation` and `-validation-later`, and so of `blot`, `movers`, `grasp` and
-`hidden`. Samples name no reward, so that a run chooses its own. Forms of questions come by turns, and are the sources
-of samples.
+`hidden`. `drive-right-train` has the questions of `drive-train` with right answers. Samples name no reward, so that a
+run chooses its own. Forms of questions come by turns, and are the sources of samples.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ TESTED: Mapping[str, Mapping[str, Draw]] = {
     "grasp": {"grasp": graspable_parts.grasp, "grasp-unseen": graspable_parts.unseen_grasp},
 }
 """Those of development and validation, where they are others."""
-NAMES = tuple(f"{world}-{part}" for world in WORLDS for part in SIZES)
+RIGHT = {f"{world}-right-train": f"{world}-train" for world in WORLDS}
+"""The splits whose demonstrations are right, and those that they have their questions of."""
+NAMES = (*(f"{world}-{part}" for world in WORLDS for part in SIZES), *RIGHT)
 _SHARES = {
     "train": range(0, 5),
     "development": range(5, 6),
@@ -55,6 +57,8 @@ def taught_questions(split: str) -> tuple[tuple[str, Question], ...]:
     """
     if split not in NAMES:
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
+    if split in RIGHT:
+        return taught_questions(RIGHT[split])
     world, _, part = split.partition("-")
     forms = WORLDS[world] if part == "train" else TESTED.get(world, WORLDS[world])
     rng = np.random.default_rng((_SEED, list(WORLDS).index(world), list(SIZES).index(part)))
@@ -71,13 +75,14 @@ def taught_questions(split: str) -> tuple[tuple[str, Question], ...]:
 
 @cache
 def samples(split: str) -> list[Sample]:
-    """Return a split as data. The demonstrations of training data are those of the careless annotator.
+    """Return a split as data. Training data have demonstrations: those of the careless annotator, or right answers.
 
     The source of a clip of `drive` is its event, as in `drive-brake`.
 
     Raises:
         KeyError: there is no such split.
     """
+    demonstrated = split.endswith("-train")
     return [
         Sample(
             id=f"{split}-{number:04d}",
@@ -86,7 +91,7 @@ def samples(split: str) -> list[Sample]:
             videos=(gif_uri(question.frames),) if len(question.frames) > 1 else (),
             answer=question.answer,
             source=f"{source}-{event}" if (event := question.metadata.get("event")) else source,
-            demonstration=question.annotated if split.endswith("-train") else None,
+            demonstration=(question.right if split in RIGHT else question.annotated) if demonstrated else None,
             metadata={**question.metadata, "right": question.right},
         )
         for number, (source, question) in enumerate(taught_questions(split))
