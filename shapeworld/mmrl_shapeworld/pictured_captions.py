@@ -1,7 +1,8 @@
 """Captions with a true picture each, and two measures of pictures by networks: one of pairs, one of whole sets.
 
 `shapeworld:pictured-train` is for training, `pictured-development` for settings, `pictured-validation` and
-`pictured-later` for results; a sample has a picture of its caption as its `demonstration`.
+`pictured-later` for results; a sample has a picture of its caption as its `demonstration`. `pictured-imitated` is
+`pictured-train` with the pictures in the form that imitation of image tokens reads.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 SPLITS = {
     "pictured-train": (171, 1024),
+    "pictured-imitated": (171, 1024),
     "pictured-development": (172, 256),
     "pictured-validation": (173, 384),
     "pictured-reference": (174, 1024),
@@ -34,6 +36,7 @@ SPLITS = {
 }
 """Seed and size of each split; `pictured-reference` is what `KernelDistance` compares with."""
 NAMES = tuple(SPLITS)
+IMITATED = "pictured-imitated"
 PIXELS = 32
 _SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
@@ -54,7 +57,7 @@ def samples(split: str) -> list[Sample]:
         caption = sample_caption(rng, _SEEN)
         picture = picture_uri(draw(sample_scene(caption, rng), PIXELS))
         sample = caption_sample(caption, f"{split}-{number:04d}")
-        found.append(replace(sample, demonstration={"image": picture}))
+        found.append(replace(sample, demonstration=picture if split == IMITATED else {"image": picture}))
     return found
 
 

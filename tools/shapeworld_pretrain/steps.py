@@ -47,6 +47,7 @@ def advance(optimizers: Sequence[torch.optim.Optimizer], trained: nn.Module) -> 
         optimizer.zero_grad(set_to_none=True)
 
 
+@torch.no_grad()
 def follow(average: nn.Module, trained: nn.Module, step: int) -> None:
     """Move the average towards the weights: over twenty steps at first, over two hundred later."""
     decay = min(0.995, (step + 1) / (step + 20))

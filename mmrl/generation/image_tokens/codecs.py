@@ -3,6 +3,7 @@
     vqvae/                a `VQModel` of diffusers; or instead of it
     patches.safetensors   "patches" [codes, 3, height, width] uint8, for images that are made of patches
     refiner.safetensors   beside patches, once a decoder was trained: what it adds to them
+    diffusion_decoder/    beside patches, which then only encode: a diffusion model that draws the codes' picture
 
 The part that makes pixels can be trained (`mmrl.generation.image_tokens.picture_decoder`); codes never change.
 """
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmrl.errors import ConfigError
+from mmrl.generation.image_tokens.diffusion_decoder import FOLDER, DiffusionDecoder
 from mmrl.generation.image_tokens.image_token_model import PIXELS_TO_IMAGE, to_images, to_pixels
 
 VQVAE, PATCHES, REFINER = "vqvae", "patches.safetensors", "refiner.safetensors"
@@ -78,6 +80,8 @@ def load_codec(folder: Path, device: torch.device) -> ImageCodec:
         patches = load_file(folder / PATCHES).get("patches")
         if patches is None or patches.dtype != torch.uint8 or patches.ndim != 4 or patches.shape[1] != 3:
             raise ConfigError(f"{folder / PATCHES}: expected a tensor 'patches' [codes, 3, height, width] of bytes")
+        if (folder / FOLDER).is_dir():
+            return DiffusionCodec(patches.to(device), DiffusionDecoder.from_folder(folder, device))
         codec = PatchCodec(patches.to(device))
         codec.load_decoder(folder)
         return codec
@@ -242,6 +246,66 @@ class PatchCodec:
                 "table = squares.flatten(2, 3).flatten(0, 1).permute(2, 0, 1)[None] / 127.5 - 1",
                 "silu = torch.nn.functional.silu",
                 "pixels = (table + last(silu(between(silu(first(table))))))[0].permute(1, 2, 0)",
+                PIXELS_TO_IMAGE,
+            ),
+        )
+
+
+class DiffusionCodec(PatchCodec):
+    """A codebook of patches that encodes pictures, and a frozen diffusion model that draws those of codes."""
+
+    def __init__(self, patches: Tensor, decoder: DiffusionDecoder) -> None:
+        """`patches` is [V, 3, height, width] uint8.
+
+        Raises:
+            ConfigError: the decoder knows another number of codes.
+        """
+        super().__init__(patches)
+        if decoder.codes != self.codes:
+            raise ConfigError(f"{PATCHES} has {self.codes} codes, and the decoder of {FOLDER} knows {decoder.codes}")
+        self._diffusion = decoder
+
+    def decode(self, codes: Tensor) -> list[Image.Image]:
+        return to_images(self._diffusion.pixels(codes))
+
+    def save(self, folder: Path) -> None:
+        super().save(folder)
+        self._diffusion.save(folder)
+
+    def load_decoder(self, folder: Path) -> None:
+        """Do nothing: a frozen decoder is the same in all folders of a run."""
+
+    def pixel_decoder(self) -> RefinedPatches:
+        """
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            f"models: a diffusion decoder ({FOLDER}/) stays frozen: leave the model with head: pixels out"
+        )
+
+    def snippet(self) -> CodecSnippet:
+        return CodecSnippet(
+            "from diffusers import DDIMScheduler, UNet2DModel",
+            (
+                "from zlib import crc32",
+                "from safetensors.torch import load_file",
+                f'decoder = f"{{folder}}/{FOLDER}"',
+                "unet = UNet2DModel.from_pretrained(decoder).float()",
+                "scheduler = DDIMScheduler.from_pretrained(decoder)",
+                'embeddings = load_file(f"{decoder}/codes.safetensors")["embeddings"].float()',
+                'scheduler.set_timesteps(json.loads(Path(decoder, "decoder.json").read_text())["steps"])',
+            ),
+            "len(embeddings)",
+            (
+                "noise = torch.Generator().manual_seed(crc32(codes.numpy().tobytes()))",
+                "squares = torch.randn(unet.config.out_channels, *codes.shape, generator=noise)[None]",
+                "context = embeddings[codes].permute(2, 0, 1)[None]",
+                "for time in scheduler.timesteps:",
+                "    predicted = unet(torch.cat([squares, context], dim=1), time).sample.detach()",
+                "    squares = scheduler.step(predicted, time, squares).prev_sample",
+                "side = round((squares.shape[1] / 3) ** 0.5)",
+                "pixels = torch.nn.functional.pixel_shuffle(squares, side)[0].permute(1, 2, 0)",
                 PIXELS_TO_IMAGE,
             ),
         )

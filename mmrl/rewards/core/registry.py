@@ -115,6 +115,7 @@ BUILT_IN = {
     "siglip_score": "mmrl.rewards.models.clip_rewards:SigLIPScore",
     "goal_baseline": "mmrl.rewards.models.clip_rewards:GoalBaseline",
     "anchor_margin": "mmrl.rewards.models.anchor_margin:AnchorMargin",
+    "transported_clip": "mmrl.rewards.models.transported_clip:TransportedCLIP",
     "goal_contrast": "mmrl.rewards.models.clip_rewards:GoalContrast",
     "pickscore": "mmrl.rewards.models.clip_rewards:PickScore",
     "hps_v2": "mmrl.rewards.models.clip_rewards:HPSv2",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import BatchReward, Scored
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class ModelReward(BatchReward):
     """A reward that runs a network in this process."""
 
-    needs = ("image",)
+    needs: ClassVar[tuple[str, ...]] = ("image",)
     network: nn.Module
 
     def __init__(self, network: nn.Module, files: Sequence[ResolvedFile], device: str) -> None:

@@ -23,6 +23,8 @@ from mmrl.rewards import Reward, RewardInput, load
 from mmrl.rewards.core.reward_io import RewardContext
 from mmrl.training.run_models import NamedModels
 from mmrl.workflows.train_reward import load_reward_recipe, train_reward
+from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
+from mmrl_shapeworld.scenes import draw
 from mmrl_shapeworld.shipped_models import CLIP, VLM_JUDGE
 from mmrl_shapeworld.vqa.canvas import PALETTE
 from mmrl_shapeworld.worlds.picture_pairs import painted
@@ -35,6 +37,12 @@ from .media_controls import CAPTION, EMPTY, SCENE
 from .text_controls import built
 
 PROMPT = str(CAPTION)
+REAL = [
+    (str(caption), [draw(sample_scene(caption, rng))])
+    for rng in [np.random.default_rng(2)]
+    for caption in (sample_caption(rng, KINDS) for _ in range(200))
+]
+"""Captions with a picture of each."""
 NOISE = Image.fromarray(np.random.default_rng(1).integers(0, 256, (32, 32, 3), dtype=np.uint8))
 
 
@@ -236,6 +244,7 @@ CONTROLS: dict[str, Control] = {
     "goal_baseline": of_shapes("goal_baseline", baseline="", alpha=0.5),
     "goal_contrast": of_shapes("goal_contrast", negative="nothing"),
     "anchor_margin": of_shapes("anchor_margin", anchors=["three blue squares", "a green triangle"]),
+    "transported_clip": of_shapes("transported_clip", real=REAL),
     "hps_v2": of_random(lambda place: load("hps_v2", **open_clip_arguments(place))),
     "hps_v21": of_random(lambda place: load("hps_v21", **open_clip_arguments(place))),
     "hps_v3": of_random(hps_v3),

@@ -28,6 +28,7 @@ NAMES = [
     "image_reward",
     "goal_baseline",
     "goal_contrast",
+    "transported_clip",
 ]
 
 
@@ -43,6 +44,7 @@ def rewards(clip, siglip, hps, aesthetic, image_reward) -> dict:
         "image_reward": image_reward,
         "goal_baseline": {"model": clip, "baseline": "a photo"},
         "goal_contrast": {"model": clip, "negative": "two red"},
+        "transported_clip": {"model": clip, "real": [(prompt(row), [picture(row)]) for row in range(9)]},
     }
     return {name: load(name, **arguments[name]) for name in NAMES}
 
@@ -175,7 +177,8 @@ def test_cards_name_weights_with_digests(reward):
     assert files and len(files) == (2 if reward.name == "aesthetic" else 1)
     for file in files:
         assert file.sha256 == hashlib.sha256(Path(file.path).read_bytes()).hexdigest()
-    assert reward.spec.differentiable and reward.spec.needs == ("image",) and reward.spec.source and reward.spec.licence
+    needs = () if reward.name == "transported_clip" else ("image",)  # videos, too
+    assert reward.spec.differentiable and reward.spec.needs == needs and reward.spec.source and reward.spec.licence
     assert reward.fingerprint() == reward.fingerprint()
 
 
