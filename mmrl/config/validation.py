@@ -43,6 +43,7 @@ def validation_errors(config: TrainConfig, capabilities: Collection[str] | None 
     """
     found = [
         *_policy_errors(config),
+        *_fp8_errors(config),
         *config.algorithm.validation_errors(config),
         *reward_errors(config),
         *_evaluation_errors(config),
@@ -85,6 +86,20 @@ def _policy_errors(config: TrainConfig) -> Iterator[str]:
         for name, part in (("vision", policy.vision), ("connector", policy.connector)):
             if not part.train and part.lr_scale != 1:
                 yield f"policy.{name}.lr_scale: policy.{name}.train is false"
+
+
+def _fp8_errors(config: TrainConfig) -> Iterator[str]:
+    fp8 = config.policy.fp8 if isinstance(config.policy, VLMConfig) else None
+    if fp8 is None:
+        return
+    if config.run.servers is not None:
+        yield "policy.fp8: servers write the answers, in the precision that they were started with: leave it out"
+    corrected = getattr(config.algorithm, "mismatch", None) is not None or config.training.max_replay_gap is not None
+    if fp8.flow == "rollout" and config.algorithm.experience == "rollouts" and not corrected:
+        yield (
+            "policy.fp8.flow: rollout computes other log-probabilities than the updates do, which ends the run: choose "
+            "unified, or correct for it with algorithm.mismatch.cap=2.0"
+        )
 
 
 def _weight_errors(config: TrainConfig) -> Iterator[str]:

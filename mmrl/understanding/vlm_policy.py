@@ -28,6 +28,7 @@ from mmrl.tokens import pad_right
 from mmrl.tokens.log_probs import linear_head
 from mmrl.tokens.token_policy import TokenPolicy
 from mmrl.understanding.encoded_prompt import EncodedPrompt
+from mmrl.understanding.fp8_linear import use_fp8
 from mmrl.understanding.media_gradient_check import check_recorded_media
 from mmrl.understanding.objective_heads import ObjectiveHeads
 from mmrl.understanding.observation_encoder import ObservationEncoder
@@ -38,7 +39,15 @@ from mmrl.understanding.serving.weight_routes import build_route
 from mmrl.understanding.serving.weight_versions import VersionFolders
 from mmrl.understanding.tasks.coordinates import CoordinateFormat, coordinate_format
 from mmrl.understanding.turn_rollout import Trajectory, TurnWriter
-from mmrl.understanding.vlm import VLM, full_training_of_parts, load_vlm, lora_of_parts, part_of, trained_parts
+from mmrl.understanding.vlm import (
+    VLM,
+    full_training_of_parts,
+    layers_for_fp8,
+    load_vlm,
+    lora_of_parts,
+    part_of,
+    trained_parts,
+)
 from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
 
 
@@ -68,6 +77,7 @@ class VLMPolicy(TokenPolicy):
         self._context: int | None = None
         self._waves = 1
         parts = trained_parts(config)
+        rounded = layers_for_fp8(vlm.model) if config.fp8 else []
         self._train(
             NothingTrained(vlm.model)
             if frozen
@@ -76,6 +86,7 @@ class VLMPolicy(TokenPolicy):
             else full_training_of_parts(vlm.model, parts)
         )
         self.heads = ObjectiveHeads(vlm.model, config.heads) if config.heads else None
+        self._fp8 = None if config.fp8 is None else use_fp8(rounded, config.fp8)
 
     @classmethod
     def from_config(
@@ -133,6 +144,11 @@ class VLMPolicy(TokenPolicy):
     @contextmanager
     def _precision(self) -> Iterator[None]:
         with super()._precision(), self.head_in_place():
+            yield
+
+    @contextmanager
+    def _rollout_precision(self) -> Iterator[None]:
+        with self._precision(), nullcontext() if self._fp8 is None else self._fp8.of_rollout():
             yield
 
     def freeze(self) -> None:
@@ -263,7 +279,7 @@ class VLMPolicy(TokenPolicy):
         self.engine.load_weights(self.vlm.model, self.version)
         if self.environment is not None:
             return self._episodes(requests, prompts, sampling, seed)
-        with self._precision():
+        with self._rollout_precision():
             generated = self.engine.generate(prompts, counts, sampling, seed)
         prompt_of = [number for number, request in enumerate(requests) for _ in range(request.n)]
         rollout = self._as_rollout(
@@ -281,7 +297,7 @@ class VLMPolicy(TokenPolicy):
     ) -> Rollout:
         """Return a rollout of trajectories of several turns."""
         counts = [request.n for request in requests]
-        with self._precision():
+        with self._rollout_precision():
             rows, outcomes = self._turn_writer().write(
                 [request.sample for request in requests],
                 prompts,
