@@ -23,6 +23,7 @@ from mmrl.config.data import (
     SelectiveReplayConfig,
     ShuffledPromptsConfig,
     SuccessReplayConfig,
+    TimedGroupSamplingConfig,
 )
 from mmrl.config.denoising_validation import denoising_errors
 from mmrl.config.growing import GrowingPromptsConfig
@@ -327,6 +328,8 @@ def environment_errors(config: TrainConfig) -> Iterator[str]:
     if config.environment is None:
         if turns:
             yield "algorithm.advantage.turns: only an environment has turns: set environment, or leave it out"
+        if isinstance(config.data.group_sampling, TimedGroupSamplingConfig):
+            yield "data.group_sampling: timed needs the durations of an environment: set environment, or choose fixed"
         if config.data.turn_filter is not None:
             yield "data.turn_filter: only an environment has turns: set environment, or leave it out"
         return
