@@ -33,10 +33,11 @@ from mmrl.understanding.media_gradient_check import check_recorded_media
 from mmrl.understanding.objective_heads import ObjectiveHeads
 from mmrl.understanding.observation_encoder import ObservationEncoder
 from mmrl.understanding.prompt_encoder import PromptEncoder
-from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
+from mmrl.understanding.rollout_engine import RolloutEngine
 from mmrl.understanding.serving.served_engine import ServedEngine
 from mmrl.understanding.serving.weight_routes import build_route
 from mmrl.understanding.serving.weight_versions import VersionFolders
+from mmrl.understanding.speculative_engine import SpeculativeEngine, build_engine
 from mmrl.understanding.tasks.coordinates import CoordinateFormat, coordinate_format
 from mmrl.understanding.turn_rollout import Trajectory, TurnWriter
 from mmrl.understanding.vlm import (
@@ -69,7 +70,7 @@ class VLMPolicy(TokenPolicy):
         """`frozen`: nothing is trained, against `config.train`, and no reference is kept."""
         super().__init__(vlm.model, config, vlm.unshared_reason)
         self.vlm, self.sampling = vlm, sampling
-        self.engine: RolloutEngine = TransformersEngine(vlm, self.attention.shares_prompts)
+        self.engine: RolloutEngine = build_engine(vlm, self.attention, sampling)
         self._checked_media: set[tuple[bool, ...]] = set()  # (images, videos) kinds that were shown to reach the loss
         self.reader = reader_of(media)
         self._encoder = PromptEncoder(vlm, self.reader)
@@ -211,7 +212,7 @@ class VLMPolicy(TokenPolicy):
 
     def rollout_metrics(self) -> dict[str, float]:
         """Return metrics of the engine since the last call; none of the policy's own model."""
-        return self.engine.metrics() if isinstance(self.engine, ServedEngine) else {}
+        return self.engine.metrics() if isinstance(self.engine, ServedEngine | SpeculativeEngine) else {}
 
     def write_weights(self, folder: Path) -> None:
         """Write the trained parameters: a PEFT folder, or all weights as safetensors."""
