@@ -72,6 +72,8 @@ def _policy_errors(config: TrainConfig) -> Iterator[str]:
         yield f"sampling.kind: a policy of kind {policy.kind} has {expected}"
     if evaluated is not None and evaluated.kind != expected:
         yield f"evaluation.sampling.kind: a policy of kind {policy.kind} has {expected}"
+    if isinstance(sampling, TokenSamplingConfig) and isinstance(evaluated, TokenSamplingConfig) and evaluated.drafts:
+        yield "evaluation.sampling.drafts: evaluations are written as rollouts are: set it in sampling, or leave it out"
     if isinstance(sampling, TokenSamplingConfig | ImageTokenSamplingConfig) and sampling.temperature == 0:
         yield (
             "sampling.temperature: at 0 every answer to a prompt is the same, so there is nothing to learn from: take "

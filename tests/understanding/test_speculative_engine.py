@@ -112,3 +112,5 @@ def test_settings_that_cannot_work_are_refused_by_name(folder_of):
     served = ["run.servers.urls=['http://127.0.0.1:8000']", "run.servers.weights=folder", "algorithm.mismatch.cap=2.0"]
     found = validation_errors(load_config("shapes-reasoning", ["sampling.drafts={}", *served]))
     assert found[0].startswith("sampling.drafts: the drafter of a server")
+    (alone,) = validation_errors(load_config("shapes-reasoning", ["evaluation.sampling={kind: tokens, drafts: {}}"]))
+    assert alone.startswith("evaluation.sampling.drafts: evaluations are written as rollouts are")
