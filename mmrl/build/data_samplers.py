@@ -22,6 +22,7 @@ from mmrl.config.data import (
     SpreadGroupSamplingConfig,
     StagedPromptsConfig,
     SuccessReplayConfig,
+    TimedGroupSamplingConfig,
     VarianceAwarePromptsConfig,
 )
 from mmrl.config.growing import GrowingPromptsConfig
@@ -41,6 +42,7 @@ from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstra
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler, SpreadGroupSampler
 from mmrl.training.rollouts.recomposed_batches import RecomposedReplay
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
+from mmrl.training.rollouts.timed_groups import TimedGroupSampler
 from mmrl.training.rollouts.token_budget import TokenBudget
 from mmrl.training.rollouts.turn_filter import TurnFilter
 from mmrl.training.run_models import NamedModels
@@ -94,6 +96,8 @@ def build_group_sampler(data: DataConfig, seed: int) -> GroupSampler:
             negatives=half if chosen.negatives is None else chosen.negatives,
             seed=seed,
         )
+    if isinstance(chosen, TimedGroupSamplingConfig):
+        return TimedGroupSampler(data.group_size, chosen.window, chosen.key, chosen.max_rounds)
     return FixedGroupSampler(data.group_size)
 
 

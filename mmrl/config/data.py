@@ -119,6 +119,19 @@ class AdaptiveGroupSamplingConfig(Section):
     """Bad answers that are enough; unset: half of `group_size`. 0: only good ones are waited for."""
 
 
+class TimedGroupSamplingConfig(Section):
+    """`group_size` workers play a prompt's episodes one after another for a given time; what has not ended then is left
+    out, as asynchronous workers would (arXiv:2509.01684)."""
+
+    name: Literal["timed"] = "timed"
+    window: PositiveFloat
+    """The seconds of an iteration, by the durations that the environment reports."""
+    key: str = "seconds"
+    """The duration of an episode in its outcome."""
+    max_rounds: PositiveInt = 16
+    """The most episodes of a worker."""
+
+
 class SelectiveReplayConfig(Section):
     """Past answers with an advantage fill the places of groups of equal rewards (VL-Rethinker, arXiv:2504.08837)."""
 
@@ -211,7 +224,8 @@ GroupSamplingConfig = Annotated[
     Annotated[FixedGroupSamplingConfig, Tag("fixed")]
     | Annotated[DynamicGroupSamplingConfig, Tag("dynamic")]
     | Annotated[AdaptiveGroupSamplingConfig, Tag("adaptive")]
-    | Annotated[SpreadGroupSamplingConfig, Tag("spread")],
+    | Annotated[SpreadGroupSamplingConfig, Tag("spread")]
+    | Annotated[TimedGroupSamplingConfig, Tag("timed")],
     Discriminator(tag_of("name", "fixed")),
 ]
 ReplayConfig = Annotated[

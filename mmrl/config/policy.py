@@ -86,6 +86,22 @@ class ModelPartConfig(Section):
     """Its learning rate, as a share of `optimizer.lr`."""
 
 
+FP8Format = Literal["e4m3", "e5m2"]
+
+
+class FP8Config(Section):
+    """FP8 numbers in the linear layers of a language model, simulated: they are rounded, and nothing is faster."""
+
+    flow: Literal["unified", "rollout"] = "unified"
+    """unified: rollouts, evaluations and updates compute with FP8 numbers (Jet-RL). rollout: rollouts and evaluations
+    do, and updates compute in `policy.dtype`."""
+    format: FP8Format = "e4m3"
+    """The bits of a number: 4 of the exponent and 3 behind the point, or 5 and 2."""
+    block: PositiveInt | None = 128
+    """The side of the square of weights that share a scale, and the number of features of a token that do. Unset: a
+    scale for a whole layer, and one for a token."""
+
+
 class VLMConfig(Section):
     """A vision-language model, which writes text."""
 
@@ -111,6 +127,9 @@ class VLMConfig(Section):
     dtype: Precision = "float32"
     """The precision of the frozen weights and of the computation; trained parameters and log-probabilities are always
     float32."""
+    fp8: FP8Config | None = None
+    """Set: the linear layers of the language model multiply FP8 numbers; its output layer, adapters, the vision tower
+    and the connector do not. Unset: all compute in `dtype`."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time. Without `attention: mmrl` a
     prompt is then computed once for each of its answers."""

@@ -132,6 +132,20 @@ class SamplingConfig(Section):
     """Further arguments of the pipeline's `__call__` by name; checked against its signature."""
 
 
+class DraftConfig(Section):
+    """Speculative decoding: a drafter guesses the next tokens, and one pass of the policy checks them all."""
+
+    tokens: PositiveInt = 4
+    """The number of guesses that a pass checks."""
+    order: Annotated[int, Field(ge=2)] = 4
+    """The drafter counts which token follows which; this is the number of tokens that it looks at, the next one
+    included."""
+    answers: PositiveInt = 1024
+    """The number of last answers that it counts."""
+    relearn: bool = True
+    """False: it keeps the first answers, and falls behind a policy that is trained."""
+
+
 class TokenSamplingConfig(Section):
     """The sampler of texts: token by token, from the model's distribution at a temperature."""
 
@@ -146,6 +160,8 @@ class TokenSamplingConfig(Section):
     """The number of likeliest tokens that are sampled from; unset: all."""
     max_new_tokens: PositiveInt = 256
     """Longer answers are cut off."""
+    drafts: DraftConfig | None = None
+    """Set: speculative decoding in process. Answers do not depend on the drafter."""
 
 
 class ImageTokenSamplingConfig(Section):

@@ -47,6 +47,8 @@ def server_errors(config: TrainConfig) -> Iterator[str]:
 def _sampling_errors(sampling: object) -> Iterator[str]:
     if not isinstance(sampling, TokenSamplingConfig):
         return
+    if sampling.drafts is not None:
+        yield "sampling.drafts: the drafter of a server is set on its command line: leave it out"
     for key, is_set in (("top_p", sampling.top_p < 1), ("top_k", sampling.top_k is not None)):
         if is_set:
             yield (

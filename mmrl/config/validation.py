@@ -23,6 +23,7 @@ from mmrl.config.data import (
     SelectiveReplayConfig,
     ShuffledPromptsConfig,
     SuccessReplayConfig,
+    TimedGroupSamplingConfig,
 )
 from mmrl.config.denoising_validation import denoising_errors
 from mmrl.config.growing import GrowingPromptsConfig
@@ -43,6 +44,7 @@ def validation_errors(config: TrainConfig, capabilities: Collection[str] | None 
     """
     found = [
         *_policy_errors(config),
+        *_fp8_errors(config),
         *config.algorithm.validation_errors(config),
         *reward_errors(config),
         *_evaluation_errors(config),
@@ -70,6 +72,8 @@ def _policy_errors(config: TrainConfig) -> Iterator[str]:
         yield f"sampling.kind: a policy of kind {policy.kind} has {expected}"
     if evaluated is not None and evaluated.kind != expected:
         yield f"evaluation.sampling.kind: a policy of kind {policy.kind} has {expected}"
+    if isinstance(sampling, TokenSamplingConfig) and isinstance(evaluated, TokenSamplingConfig) and evaluated.drafts:
+        yield "evaluation.sampling.drafts: evaluations are written as rollouts are: set it in sampling, or leave it out"
     if isinstance(sampling, TokenSamplingConfig | ImageTokenSamplingConfig) and sampling.temperature == 0:
         yield (
             "sampling.temperature: at 0 every answer to a prompt is the same, so there is nothing to learn from: take "
@@ -85,6 +89,20 @@ def _policy_errors(config: TrainConfig) -> Iterator[str]:
         for name, part in (("vision", policy.vision), ("connector", policy.connector)):
             if not part.train and part.lr_scale != 1:
                 yield f"policy.{name}.lr_scale: policy.{name}.train is false"
+
+
+def _fp8_errors(config: TrainConfig) -> Iterator[str]:
+    fp8 = config.policy.fp8 if isinstance(config.policy, VLMConfig) else None
+    if fp8 is None:
+        return
+    if config.run.servers is not None:
+        yield "policy.fp8: servers write the answers, in the precision that they were started with: leave it out"
+    corrected = getattr(config.algorithm, "mismatch", None) is not None or config.training.max_replay_gap is not None
+    if fp8.flow == "rollout" and config.algorithm.experience == "rollouts" and not corrected:
+        yield (
+            "policy.fp8.flow: rollout computes other log-probabilities than the updates do, which ends the run: choose "
+            "unified, or correct for it with algorithm.mismatch.cap=2.0"
+        )
 
 
 def _weight_errors(config: TrainConfig) -> Iterator[str]:
@@ -333,6 +351,8 @@ def environment_errors(config: TrainConfig) -> Iterator[str]:
     if config.environment is None:
         if turns:
             yield "algorithm.advantage.turns: only an environment has turns: set environment, or leave it out"
+        if isinstance(config.data.group_sampling, TimedGroupSamplingConfig):
+            yield "data.group_sampling: timed needs the durations of an environment: set environment, or choose fixed"
         if config.data.turn_filter is not None:
             yield "data.turn_filter: only an environment has turns: set environment, or leave it out"
         return

@@ -50,6 +50,8 @@ NAMED_TOOLS = 20
 _MARKS = re.compile(r"<(?=[|/!a-zA-Z])|\[(?=/?[A-Z_]{3,}\])|`(?=``)")
 """The beginnings of tags, special tokens and fences in the text of a tool."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+TURN = "turn"
+"""The name of a turn among the tools whose durations are stated."""
 
 
 class ToolEnvironment:
@@ -69,6 +71,7 @@ class ToolEnvironment:
         deadline_s: float = 30.0,
         max_text: int = 4_000,
         max_images: int = 8,
+        seconds: Mapping[str, float] | None = None,
     ) -> None:
         """
         Args:
@@ -81,6 +84,8 @@ class ToolEnvironment:
             deadline_s: seconds of one call.
             max_text: characters of one result; the rest is cut off, and the policy reads that it was.
             max_images: pictures of one turn's results; further ones are left out, and the policy reads that they were.
+            seconds: what a turn (`turn`) and a call of each tool, by its name, usually take; an outcome then has the
+                `seconds` of its episode, which are stated and not measured, so that runs can be repeated.
         """
         names = [tool.name for tool in tools]
         if not names or len(set(names)) != len(names):
@@ -94,6 +99,12 @@ class ToolEnvironment:
         ):
             if not value > 0:
                 raise ConfigError(f"environment.{setting}: got {value}, expected more than 0")
+        if seconds is not None and (not seconds.keys() <= {TURN, *names} or min(seconds.values(), default=0.0) <= 0):
+            raise ConfigError(
+                f"environment.args.seconds: got {dict(seconds)!r:.80}; it maps {', '.join((TURN, *names))} to seconds "
+                "above 0"
+            )
+        self.seconds = seconds
         self.tools: Mapping[str, Tool] = dict(zip(names, tools, strict=True))
         self.format: CallFormat = call_format(format)
         self.max_turns, self.max_calls = max_turns, max_calls
@@ -171,7 +182,8 @@ class ToolEpisode:
 
         `answer` (None without a final answer), `ended` (answer, no_answer, turns, cut_off, void), `void` and `detail`,
         `turns`, `calls` carried out by tool, and `problems` by kind; where the sample has wanted calls, `matched` and
-        `redundant`, and where it has relevant documents, `retrieval`.
+        `redundant`, and where it has relevant documents, `retrieval`. `seconds`, where the environment states what
+        turns and calls take.
         """
         kind, detail = self._void or (None, "")
         return {
@@ -184,7 +196,13 @@ class ToolEpisode:
             "problems": dict(self._problems),
             **({} if self._wanted is None else self._match(self._wanted)),
             **({} if self._relevant is None else {"retrieval": ndcg(self._found, self._relevant)}),
+            **({} if self._environment.seconds is None else {"seconds": self._seconds(self._environment.seconds)}),
         }
+
+    def _seconds(self, stated: Mapping[str, float]) -> float:
+        """Return what the turns and the calls that were carried out usually take; 0 for what is not stated."""
+        calls = sum(stated.get(name, 0.0) * number for name, number in self._calls.items())
+        return stated.get(TURN, 0.0) * self._turns + calls
 
     def _match(self, wanted: Sequence[ToolCall]) -> dict[str, Any]:
         """Return how the calls agree with those that are wanted."""

@@ -21,11 +21,24 @@ def sample_tokens(
     Two policies with equally seeded generators sample equal tokens where their distributions agree, which makes a
     comparison of the two a paired one.
     """
-    if generator is None:
+    noise = None if generator is None else torch.empty_like(logits).exponential_(generator=generator)
+    return sample_with_noise(logits, noise, top_p, top_k)
+
+
+def sample_with_noise(
+    logits: Tensor,  # [B, V] float32 at the sampling temperature; -inf = never
+    noise: Tensor | None,  # [B, V] exponential random numbers; None: greedy
+    top_p: float = 1.0,
+    top_k: int | None = None,
+) -> Tensor:  # [B] int64
+    """Sample one token for each row as `sample_tokens` does, with noise that is given.
+
+    >>> sample_with_noise(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 1.0]]))
+    tensor([1])
+    """
+    if noise is None:
         return logits.argmax(-1)
-    kept = _truncated(logits, top_p, top_k)
-    noise = torch.empty_like(kept).exponential_(generator=generator)
-    return (kept.softmax(-1) / noise).argmax(-1)
+    return (_truncated(logits, top_p, top_k).softmax(-1) / noise).argmax(-1)
 
 
 def _truncated(logits: Tensor, top_p: float, top_k: int | None) -> Tensor:

@@ -225,6 +225,25 @@ def is_linear(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
 
 
+def layers_for_fp8(model: nn.Module) -> list[nn.Linear]:
+    """Return the linear layers of the language model but its output layer; before adapters are added.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    found = [
+        module
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+        and is_linear(module)
+        and part_of(path) == "language"
+        and not path.endswith("lm_head")
+    ]
+    if not found:
+        raise ConfigError(f"policy.fp8: the language model of {type(model).__name__} has no linear layer")
+    return found
+
+
 def lora_of_parts(model: nn.Module, config: LoraConfig, parts: set[VLMPart]) -> TransformersLora:
     """Add LoRA adapters to the linear layers of parts, except the output layer.
 

@@ -28,17 +28,27 @@ from mmrl.tokens import pad_right
 from mmrl.tokens.log_probs import linear_head
 from mmrl.tokens.token_policy import TokenPolicy
 from mmrl.understanding.encoded_prompt import EncodedPrompt
+from mmrl.understanding.fp8_linear import use_fp8
 from mmrl.understanding.media_gradient_check import check_recorded_media
 from mmrl.understanding.objective_heads import ObjectiveHeads
 from mmrl.understanding.observation_encoder import ObservationEncoder
 from mmrl.understanding.prompt_encoder import PromptEncoder
-from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
+from mmrl.understanding.rollout_engine import RolloutEngine
 from mmrl.understanding.serving.served_engine import ServedEngine
 from mmrl.understanding.serving.weight_routes import build_route
 from mmrl.understanding.serving.weight_versions import VersionFolders
+from mmrl.understanding.speculative_engine import SpeculativeEngine, build_engine
 from mmrl.understanding.tasks.coordinates import CoordinateFormat, coordinate_format
 from mmrl.understanding.turn_rollout import Trajectory, TurnWriter
-from mmrl.understanding.vlm import VLM, full_training_of_parts, load_vlm, lora_of_parts, part_of, trained_parts
+from mmrl.understanding.vlm import (
+    VLM,
+    full_training_of_parts,
+    layers_for_fp8,
+    load_vlm,
+    lora_of_parts,
+    part_of,
+    trained_parts,
+)
 from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
 
 
@@ -60,7 +70,7 @@ class VLMPolicy(TokenPolicy):
         """`frozen`: nothing is trained, against `config.train`, and no reference is kept."""
         super().__init__(vlm.model, config, vlm.unshared_reason)
         self.vlm, self.sampling = vlm, sampling
-        self.engine: RolloutEngine = TransformersEngine(vlm, self.attention.shares_prompts)
+        self.engine: RolloutEngine = build_engine(vlm, self.attention, sampling)
         self._checked_media: set[tuple[bool, ...]] = set()  # (images, videos) kinds that were shown to reach the loss
         self.reader = reader_of(media)
         self._encoder = PromptEncoder(vlm, self.reader)
@@ -68,6 +78,7 @@ class VLMPolicy(TokenPolicy):
         self._context: int | None = None
         self._waves = 1
         parts = trained_parts(config)
+        rounded = layers_for_fp8(vlm.model) if config.fp8 else []
         self._train(
             NothingTrained(vlm.model)
             if frozen
@@ -76,6 +87,7 @@ class VLMPolicy(TokenPolicy):
             else full_training_of_parts(vlm.model, parts)
         )
         self.heads = ObjectiveHeads(vlm.model, config.heads) if config.heads else None
+        self._fp8 = None if config.fp8 is None else use_fp8(rounded, config.fp8)
 
     @classmethod
     def from_config(
@@ -133,6 +145,11 @@ class VLMPolicy(TokenPolicy):
     @contextmanager
     def _precision(self) -> Iterator[None]:
         with super()._precision(), self.head_in_place():
+            yield
+
+    @contextmanager
+    def _rollout_precision(self) -> Iterator[None]:
+        with self._precision(), nullcontext() if self._fp8 is None else self._fp8.of_rollout():
             yield
 
     def freeze(self) -> None:
@@ -195,7 +212,7 @@ class VLMPolicy(TokenPolicy):
 
     def rollout_metrics(self) -> dict[str, float]:
         """Return metrics of the engine since the last call; none of the policy's own model."""
-        return self.engine.metrics() if isinstance(self.engine, ServedEngine) else {}
+        return self.engine.metrics() if isinstance(self.engine, ServedEngine | SpeculativeEngine) else {}
 
     def write_weights(self, folder: Path) -> None:
         """Write the trained parameters: a PEFT folder, or all weights as safetensors."""
@@ -263,7 +280,7 @@ class VLMPolicy(TokenPolicy):
         self.engine.load_weights(self.vlm.model, self.version)
         if self.environment is not None:
             return self._episodes(requests, prompts, sampling, seed)
-        with self._precision():
+        with self._rollout_precision():
             generated = self.engine.generate(prompts, counts, sampling, seed)
         prompt_of = [number for number, request in enumerate(requests) for _ in range(request.n)]
         rollout = self._as_rollout(
@@ -281,7 +298,7 @@ class VLMPolicy(TokenPolicy):
     ) -> Rollout:
         """Return a rollout of trajectories of several turns."""
         counts = [request.n for request in requests]
-        with self._precision():
+        with self._rollout_precision():
             rows, outcomes = self._turn_writer().write(
                 [request.sample for request in requests],
                 prompts,

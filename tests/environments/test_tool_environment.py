@@ -44,6 +44,22 @@ def test_a_call_gets_its_result_and_an_answer_ends_the_episode():
         episode.step("again")
 
 
+def test_an_outcome_has_the_stated_time_of_turns_and_calls():
+    def spent(*actions: str, **seconds: float) -> float:
+        episode = environment(seconds=seconds).begin(TEXT_SAMPLE, READER)
+        for action in actions:
+            episode.step(action)
+        return episode.outcome()["seconds"]
+
+    calls = [call("calculator", expression="1") * 2, call("calculator", expression="x")]
+    assert spent("42", turn=2.0, calculator=5.0) == 2.0
+    assert spent(*calls, "42", turn=2.0, calculator=5.0) == 3 * 2.0 + 3 * 5.0
+    assert spent(*calls, "42", calculator=0.5) == 3 * 0.5
+    for wrong in ({"search": 1.0}, {"turn": 0.0}, {}):
+        with pytest.raises(ConfigError, match=r"environment\.args\.seconds: .* maps turn, calculator, crop"):
+            environment(seconds=wrong)
+
+
 def test_pictures_of_results_are_numbered_and_within_the_budget(tmp_path):
     sample, reader = page(tmp_path), small_reader(10_000)
     episode = environment(load_tool("crop", side=320)).begin(sample, reader)

@@ -42,7 +42,7 @@ def test_a_look_and_an_answer():
     assert episode.step(answer).observation is None
     assert episode.outcome() == {
         **{"answer": answer, "success": True, "looked": True, "hit": True, "calls": {"crop": 1}},
-        **{"missed": False, "ended": "answer"},
+        **{"missed": False, "ended": "answer", "credit": 1.0, "seconds": 2.0},
     }
     with pytest.raises(ValueError, match="over"):
         episode.step("A")
@@ -84,6 +84,22 @@ def test_a_template_asks_for_a_box_and_may_require_one():
     assert outcome([answer], template="offer")["success"]
     with pytest.raises(ConfigError, match="template is 'demand'"):
         ZoomPages(template="demand")
+
+
+def test_an_outcome_says_what_an_episode_takes_and_how_far_it_came():
+    look, answer = expert(FIRST)
+    costs = {"look_seconds": 8.0, "answer_seconds": 2.0, "answer_credit": 0.25}
+
+    def costed(*actions, **further):
+        found = outcome(list(actions), **costs, **further)
+        return found["seconds"], found["credit"]
+
+    assert costed(look, answer) == (10.0, 1.0)
+    assert costed("Z") == (2.0, 0.25)
+    assert costed(None) == (2.0, 0.0)
+    assert costed("Z", template="require") == (2.0, 0.0)
+    with pytest.raises(ConfigError, match="look_seconds is 0"):
+        ZoomPages(look_seconds=0)
 
 
 def test_every_second_page_of_a_mixed_split_has_large_letters():

@@ -140,6 +140,17 @@ class TrustConfig(Section):
     """Raises all factors alike, as a larger learning rate does."""
 
 
+class DurationConfig(Section):
+    """A factor on the advantage of each episode: how long it took, over the mean (arXiv:2509.01684).
+
+    Where workers play one episode after another, fast actions end, and are learnt from, more often than the policy
+    takes them.
+    """
+
+    key: str = "seconds"
+    """The duration in the outcome of an episode, a number above 0."""
+
+
 class AdvantageConfig(ComponentSection):
     """The advantage of a trajectory, computed from rewards.
 
@@ -181,6 +192,8 @@ class AdvantageConfig(ComponentSection):
     of the total (HDPO)."""
     trust: TrustConfig | None = None
     """Set: answers whose reward may be far off are learnt less from."""
+    duration: DurationConfig | None = None
+    """Set: episodes are weighted by how long they took."""
 
     def estimate(self, rewards: Tensor, group_index: Tensor) -> Tensor:
         """Return advantages [B] float from rewards [B] float and groups [B] int64; NaN rewards are unscored: 0.
@@ -228,6 +241,11 @@ class AdvantageConfig(ComponentSection):
                 f"algorithm.advantage.turns: turns are compared within groups by one estimator of totals, and {name} "
                 "is none: choose grpo, dr_grpo or rloo"
             )
+        if self.duration is not None and config.environment is None:
+            yield "algorithm.advantage.duration: only an environment reports durations: set one, or leave it out"
+        if self.duration is not None and (self.turns is not None or self.baseline == "branch"):
+            other = name if self.turns is None else "algorithm.advantage.turns"
+            yield f"algorithm.advantage.duration: it weighs whole episodes, and {other} parts of them: leave one out"
         if self.row_facts and self.turns is not None:
             yield (
                 f"algorithm.advantage.turns: {self.name} compares whole answers by more than their rewards: leave one "

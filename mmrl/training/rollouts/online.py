@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.advantages import extreme_advantages, zero_variance_share
+from mmrl.algorithms.durations import duration_weights
 from mmrl.algorithms.groups import group_spread
 from mmrl.algorithms.turn_credit import credit_by_turn
 from mmrl.config.algorithms.advantage import AdvantageConfig
@@ -50,6 +51,7 @@ from mmrl.training.rollouts.recomposed_batches import RecomposedReplay
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.reward_metrics import reward_metrics
 from mmrl.training.rollouts.start_rules import AtTemperature, StartContext, StartedGroupSampler, StartRule
+from mmrl.training.rollouts.timed_groups import episode_seconds
 from mmrl.training.rollouts.token_budget import TokenBudget
 from mmrl.training.rollouts.turn_advantages import turn_advantages
 from mmrl.training.rollouts.turn_filter import TurnFilter
@@ -270,6 +272,9 @@ class OnlineRollouts:
             known = collected.in_baseline & collected.scored.total.isfinite()
             demonstrated = collected.scored.is_from(Origin.DEMONSTRATION)
             advantages = self.aligned(advantages.where(known, torch.nan), collected.groups, demonstrated)
+        if isinstance(config, AdvantageConfig) and config.duration is not None:
+            seconds = episode_seconds(collected.scored.rollouts, config.duration.key)
+            advantages = advantages * duration_weights(seconds.where(collected.in_baseline, torch.nan))
         return advantages
 
     def _row_facts(self, collected: CollectedRollouts) -> dict[str, Tensor]:

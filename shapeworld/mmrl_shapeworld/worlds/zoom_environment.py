@@ -3,6 +3,8 @@
 The first action is a box, such as `[{"bbox_2d": [10, 4, 30, 25]}]`, in pixels of the picture that the policy sees. The
 observation is the middle of the box, a square of half its longer side, cut from the page at its full size and enlarged.
 The next action is the answer. A first action that names no box is the answer, too, unless the template requires a box.
+
+The outcome says how many `seconds` an episode takes, of which a look may take many. They are stated, and no step waits.
 """
 
 from __future__ import annotations
@@ -46,18 +48,34 @@ class ZoomPages:
     max_turns = 2
     deadline_s: float | None = None
 
-    def __init__(self, space: Space = "pixel", template: Template = "none") -> None:
+    def __init__(
+        self,
+        space: Space = "pixel",
+        template: Template = "none",
+        look_seconds: float = 1.0,
+        answer_seconds: float = 1.0,
+        answer_credit: float = 0.0,
+    ) -> None:
         """
         Args:
             space: the coordinate space of boxes: pixel (of the policy's input), norm_1 or norm_1000.
             template: the words before the question: none; offer, which asks for a box or the answer; or require, which
                 asks for a box, and a first action without one then ends the episode without an answer (MGPO).
+            look_seconds: what a look takes, in the `seconds` of an outcome; above 0.
+            answer_seconds: what an answer takes, above 0.
+            answer_credit: the partial credit of a wrong answer, from 0 to 1; a right one has 1, and no answer has 0.
         """
+        if min(look_seconds, answer_seconds) <= 0 or not 0 <= answer_credit <= 1:
+            raise ConfigError(
+                f"{self.name}: look_seconds is {look_seconds} and answer_seconds {answer_seconds}, which are above 0; "
+                f"answer_credit is {answer_credit}, which is from 0 to 1"
+            )
         if space not in SPACES:
             raise ConfigError(f"{self.name}: space is {space!r}; it is one of {', '.join(SPACES)}")
         if template not in get_args(Template):
             raise ConfigError(f"{self.name}: template is {template!r}; it is one of {', '.join(get_args(Template))}")
         self.space, self.template = space, template
+        self._costs = look_seconds, answer_seconds, answer_credit
         self.instructions = INSTRUCTIONS[template]
 
     def begin(self, sample: Sample, reader: MediaReader) -> ZoomEpisode:
@@ -65,14 +83,24 @@ class ZoomPages:
         letters = sample.metadata.get("letters")
         if len(sample.images) != 1 or not isinstance(sample.answer, str) or not isinstance(letters, list):
             raise DataError(f"sample {sample.id!r}: no page to look at closer: take those of shapeworld:zoom-train")
-        return ZoomEpisode(ToolContext(sample, reader), self.space, box_required=self.template == "require")
+        context = ToolContext(sample, reader)
+        return ZoomEpisode(context, self.space, self.template == "require", *self._costs)
 
 
 class ZoomEpisode:
     """The look and the answer of one row."""
 
-    def __init__(self, context: ToolContext, space: Space, box_required: bool = False) -> None:
+    def __init__(
+        self,
+        context: ToolContext,
+        space: Space,
+        box_required: bool = False,
+        look_seconds: float = 1.0,
+        answer_seconds: float = 1.0,
+        answer_credit: float = 0.0,
+    ) -> None:
         self._context, self._space, self._box_required = context, space, box_required
+        self._look_seconds, self._answer_seconds, self._answer_credit = look_seconds, answer_seconds, answer_credit
         self._cut: Box | None = None
         self._answer: str | None = None
         self._ended: str | None = None
@@ -98,17 +126,21 @@ class ZoomEpisode:
     def outcome(self) -> Mapping[str, Any]:
         """Return the answer and whether it is correct, whether the policy looked, and whether at the wanted letter.
 
-        A look is a call of `crop`; `missed` is true of one that is no hit.
+        A look is a call of `crop`; `missed` is true of one that is no hit. `credit` is 1 for a right answer, and less
+        for another; `seconds` is what the episode takes.
         """
         looked, hit = self._cut is not None, self._is_hit()
+        right = self._answer == self._context.sample.answer
         return {
             "answer": self._answer,
-            "success": self._answer == self._context.sample.answer,
+            "success": right,
             "looked": looked,
             "hit": hit,
             "calls": {"crop": int(looked)},
             "missed": looked and not hit,
             "ended": self._ended,
+            "credit": 1.0 if right else self._answer_credit if self._ended == "answer" else 0.0,
+            "seconds": self._answer_seconds + (self._look_seconds if looked else 0.0),
         }
 
     def _box_in(self, action: str) -> Box | None:
