@@ -25,7 +25,7 @@ from mmrl.finetuning.trainable import NothingTrained
 from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, RowStart, TargetText, row_starts
 from mmrl.rewards.parsing.boxes import Space
 from mmrl.tokens import pad_right
-from mmrl.tokens.log_probs import linear_head
+from mmrl.tokens.log_probs import TokenScores, linear_head
 from mmrl.tokens.token_policy import TokenPolicy
 from mmrl.understanding.encoded_prompt import EncodedPrompt
 from mmrl.understanding.media_gradient_check import check_recorded_media
@@ -39,7 +39,7 @@ from mmrl.understanding.serving.weight_versions import VersionFolders
 from mmrl.understanding.tasks.coordinates import CoordinateFormat, coordinate_format
 from mmrl.understanding.turn_rollout import Trajectory, TurnWriter
 from mmrl.understanding.vlm import VLM, full_training_of_parts, load_vlm, lora_of_parts, part_of, trained_parts
-from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
+from mmrl.understanding.vlm_replay import TokenRecording, packed_scores, row_scores
 
 
 class VLMPolicy(TokenPolicy):
@@ -518,7 +518,7 @@ class VLMPolicy(TokenPolicy):
             starts=starts,
         )
 
-    def _score(self, recording: TokenRecording) -> Scores:
+    def _score(self, recording: TokenRecording) -> TokenScores:
         with self._scoring() as recomputes:
             if self.attention.shares_prompts:
                 return packed_scores(self.vlm, recording, self.config.fused_log_probs, self._loss_grad)
