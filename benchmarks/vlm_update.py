@@ -31,9 +31,10 @@ from measure import compare
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.tokens.log_probs import TokenScores
 from mmrl.understanding.vlm import VLM, describe
 from mmrl.understanding.vlm_policy import VLMPolicy
-from mmrl.understanding.vlm_replay import Scores, packed_scores, row_scores
+from mmrl.understanding.vlm_replay import packed_scores, row_scores
 from mmrl_shapeworld.shared_prompts import gradient, policy_loss, random_answers
 
 BOUND = 0.85  # of the ideal ratio
@@ -75,7 +76,7 @@ def measure(name: str, work: Work, tokens: int) -> Found:
     vlm = policy.vlm
     recording = random_answers(vlm, pictures(work)[0], questions(work)[0], work.answers, tokens, seed=0)
     advantages = torch.linspace(-1, 1, work.answers)[:, None]
-    paths: dict[str, Callable[[], Scores]] = {
+    paths: dict[str, Callable[[], TokenScores]] = {
         "plain": lambda: row_scores(vlm, recording, separate_prompts=True),
         "packed": lambda: packed_scores(vlm, recording, fused="auto"),
     }
@@ -103,7 +104,7 @@ def measure(name: str, work: Work, tokens: int) -> Found:
     )
 
 
-def train(vlm: VLM, scores: Callable[[], Scores], advantages: Tensor) -> Callable[[], None]:
+def train(vlm: VLM, scores: Callable[[], TokenScores], advantages: Tensor) -> Callable[[], None]:
     """Forward and backward."""
 
     def step() -> None:

@@ -35,7 +35,7 @@ class Capability(StrEnum):
     DECODE_WITH_GRAD = "decode_with_grad"
     """`decode_with_grad` returns media with gradients, for rewards that are differentiable."""
     ENTROPY = "entropy"
-    """Decisions are categorical (tokens): replay also gives their entropy."""
+    """Decisions are categorical (tokens): replay also gives their entropy, and the mean of all log-probabilities."""
     TEACHER_FORCE = "teacher_force"
     """`score_targets` returns log-probabilities of texts that the policy did not write."""
     SELECT_ROWS = "select_rows"
@@ -308,6 +308,7 @@ class StepOutputs:
     velocity: Tensor | None = None  # [B, K, ...] the model output that the sampler consumed (capability MOMENTS)
     gain: Tensor | None = None  # [B, K] |d mean / d velocity| >= 0 (capability MOMENTS); None: the scheduler's own step
     entropy: Tensor | None = None  # [B, K] float32, in nats, of the distribution that was sampled (capability ENTROPY)
+    mean_log_probs: Tensor | None = None  # [B, K] float32, over all tokens that can be sampled, no graph (ENTROPY)
 
 
 DecisionCallback = Callable[[StepOutputs], None]

@@ -16,6 +16,8 @@ and a denoising step are both decisions, [B, T].
     whole_groups    losses that compare all answers to a prompt: terms [B] from log-ratios of whole answers
     aligned_groups  credit where a reference answer is in each group beside the policy's own
     outcome_credit  credit of decisions by right and wrong answers, and by their importance
+    random_policy_values
+                    values of the uniformly random policy: errors [B, T] from log-ratios
     preference      losses on pairs of answers: terms [P] from log-ratios of whole answers
     kl              distance from the reference, for tokens and for flows
     forward_process losses on re-noised samples; the matching error as a stand-in for a log-probability
@@ -32,7 +34,7 @@ from typing import Any, Literal, get_origin
 _MODULES = (
     *("advantages", "aggregation", "forward_process", "groups", "importance", "kl", "policy_losses", "preference"),
     *("aligned_groups", "optimal_baseline", "outcome_credit", "several_rewards", "task_advantages", "turn_credit"),
-    *("negative_scaling", "whole_groups"),
+    *("negative_scaling", "random_policy_values", "whole_groups"),
 )
 _HOMES = {
     name: module

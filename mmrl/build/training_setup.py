@@ -31,6 +31,7 @@ from mmrl.config.algorithms.mixture import MixConfig, lead_of
 from mmrl.config.algorithms.outcome_learning import OREALConfig
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
+from mmrl.config.algorithms.random_policy_valuation import ROVERConfig
 from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
 from mmrl.config.algorithms.stored_answers import ALoLConfig
 from mmrl.config.algorithms.supervised import RejectionSFTConfig
@@ -61,6 +62,7 @@ from mmrl.training.rollouts.critic_advantages import CriticAdvantages
 from mmrl.training.rollouts.demonstrations import demonstrations_of
 from mmrl.training.rollouts.importance_correction import build_importance_correction
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
+from mmrl.training.rollouts.mean_log_probs import MeanLogProbs
 from mmrl.training.rollouts.mixed_source import MixedSource
 from mmrl.training.rollouts.model_pairs import ModelPairs, ModelWriters
 from mmrl.training.rollouts.online import OnlineRollouts
@@ -393,6 +395,8 @@ def _stage(
         if isinstance(lead, OREALConfig):
             judged = None if lead.critic is None or models is None else models.critics[lead.critic]
             source = OutcomeCredits(source, lead, judged)
+        if isinstance(lead, ROVERConfig):
+            source = MeanLogProbs(source, policy)
         if isinstance(algorithm, MixConfig) and (
             others := _imitated(config, algorithm, policy, samples, term_samples or {})
         ):

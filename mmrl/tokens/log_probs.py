@@ -8,7 +8,7 @@ trained output layer are computed in the forward pass, and the logits once (`mmr
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,14 @@ from torch import Tensor, nn
 from mmrl.checks import check_shapes
 from mmrl.policy import LossGradFn
 from mmrl_kernels.ops.linear_logprob import GradHint, linear_logprob_entropy
+
+
+class TokenScores(NamedTuple):
+    """The numbers that a policy gives to tokens; all have the shape of the tokens."""
+
+    log_probs: Tensor  # float32, with a graph
+    entropy: Tensor  # float32, in nats, of the distribution that each was sampled from; without a graph
+    mean_log_probs: Tensor  # float32, the mean over all tokens that can be sampled there; without a graph
 
 
 def scored_logits(
@@ -37,12 +45,12 @@ def scored_logits(
 def token_log_probs(
     logits: Tensor,  # [B, K, V] float32, returned by `scored_logits`
     tokens: Tensor,  # [B, K] int64
-) -> tuple[Tensor, Tensor]:  # [B, K] float32 log-probabilities with a graph, [B, K] entropies in nats without
-    """Return the log-probability of each token, and the entropy of the distribution that it was sampled from.
+) -> TokenScores:  # [B, K]
+    """Return the log-probability of each token, and the entropy and mean of the distribution that it was sampled from.
 
     >>> logits = torch.tensor([[[0.0, 0.0]]])
     >>> [round(each.item(), 4) for each in token_log_probs(logits, torch.tensor([[1]]))]
-    [-0.6931, 0.6931]
+    [-0.6931, 0.6931, -0.6931]
     """
     check_shapes("B K", dict(zip("BK", logits.shape[:2], strict=True)), tokens=tokens)
     normaliser = logits.logsumexp(-1)
@@ -51,7 +59,9 @@ def token_log_probs(
         all_log_probs = logits - normaliser[..., None]
         # A suppressed token has probability 0 and log-probability -inf; clamping makes their product 0.
         entropy = -(all_log_probs.exp() * all_log_probs.clamp(min=torch.finfo(logits.dtype).min)).sum(-1)
-    return chosen, entropy
+        allowed = logits > -math.inf
+        mean = all_log_probs.where(allowed, 0.0).sum(-1) / allowed.sum(-1)
+    return TokenScores(chosen, entropy, mean)
 
 
 MAX_LOGITS_BYTES = 2**28
@@ -83,14 +93,25 @@ def head_log_probs(
     temperature: float,
     suppressed: Tensor | None = None,  # [S] int64
     grad_hint: GradHint | None = None,
-) -> tuple[Tensor, Tensor]:  # [M] float32 with a graph, [M] entropies in nats without
+) -> TokenScores:  # [M]
     """Return `token_log_probs` of `scored_logits`, with the logits computed a few rows at a time.
 
     The backward pass computes them again, unless the layer is frozen or `grad_hint` predicts the incoming gradient.
+    The layer is linear, so the mean logit is that of its mean row: it needs no logits.
     """
-    return linear_logprob_entropy(
+    chosen, entropy = linear_logprob_entropy(
         states, weight, tokens, bias=bias, temperature=temperature or 1.0, suppressed=suppressed, grad_hint=grad_hint
     )
+    with torch.no_grad():
+        kept = torch.ones(len(weight), dtype=torch.bool, device=weight.device)
+        if suppressed is not None:
+            kept[suppressed] = False
+        row = weight[kept].mean(0, dtype=torch.float32)
+        above = ((row - weight[tokens].float()) * states.float()).sum(-1)  # the mean logit over that of the token
+        if bias is not None:
+            above = above + bias[kept].mean(dtype=torch.float32) - bias[tokens].float()
+        mean = chosen + above / (temperature or 1.0)
+    return TokenScores(chosen, entropy, mean)
 
 
 def grad_hint_at(loss_grad: LossGradFn | None, rows: Tensor, step_indices: Tensor) -> GradHint | None:

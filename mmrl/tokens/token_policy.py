@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from mmrl.policy import Capability, DecisionCallback, LossGradFn, ReferencePolicy, Rollout, StepOutputs
+from mmrl.tokens.log_probs import TokenScores
 from mmrl.tokens.token_model import TokenModel
 
 
@@ -26,21 +26,21 @@ class TokenPolicy(TokenModel):
     _loss_grad: LossGradFn | None = None
 
     @abstractmethod
-    def _score(self, recording: Any) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities and entropies, [B, T] each, with a graph if gradients are enabled."""
+    def _score(self, recording: Any) -> TokenScores:
+        """Return the scores of recorded tokens, [B, T] each; log-probabilities with a graph if gradients are on."""
 
     def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
         """Recompute the log-probabilities of these tokens and pass them to `visit` in one call."""
-        log_probs, entropy = self._score(rollout.recording)
+        found = self._score(rollout.recording)
         chosen = list(step_indices)
-        if chosen != list(range(log_probs.shape[1])):
-            log_probs, entropy = log_probs[:, chosen], entropy[:, chosen]
-        visit(StepOutputs(tuple(chosen), log_probs, entropy=entropy))
+        if chosen != list(range(found.log_probs.shape[1])):
+            found = TokenScores(*(each[:, chosen] for each in found))
+        visit(StepOutputs(tuple(chosen), found.log_probs, entropy=found.entropy, mean_log_probs=found.mean_log_probs))
 
     @torch.no_grad()
     def replay_gap(self, rollout: Rollout) -> float:
         """Return max |log-prob difference| between the rollout and a replay, over the tokens of the mask."""
-        log_probs, _ = self._score(rollout.recording)
+        log_probs = self._score(rollout.recording).log_probs
         return float((log_probs - rollout.log_probs).abs()[rollout.mask].max())
 
     @contextmanager

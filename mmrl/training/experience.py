@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +25,7 @@ class MicroBatch:
     totals: Tensor | None = None  # [B] total rewards, NaN where unscored; None: the rows were not scored
     values: Tensor | None = None  # [B, T] a critic's estimate before each decision; None: there is no critic
     returns: Tensor | None = None  # [B, T] the return that the critic is to estimate
+    mean_log_probs: Tensor | None = None  # [B, T] over the vocabulary, as sampled; None: no objective reads them
     term: int | None = None  # of a mix, the one term that learns from it; None: all terms that learn from rollouts
 
     @classmethod
@@ -35,7 +36,8 @@ class MicroBatch:
 
     def with_every_row(self) -> MicroBatch:
         """Return this micro-batch with all rows scored, and advantages of 0."""
-        return MicroBatch.of_rows(self.rollout, torch.zeros_like(self.advantages))
+        found = MicroBatch.of_rows(self.rollout, torch.zeros_like(self.advantages))
+        return replace(found, mean_log_probs=self.mean_log_probs)
 
     @property
     def scored_rows(self) -> int:

@@ -92,7 +92,7 @@ def _check(
     pixels = {name: inputs[name].requires_grad_() for name in pixel_inputs(inputs)}
     tokens, mask = (each.to(vlm.device) for each in pad_right(answers, vlm.padding))
     logits = forward_uncached(vlm.model, vlm.family, inputs, tokens, prompts)
-    log_probs, _ = token_log_probs(scored_logits(logits, 1.0, vlm.suppressed), tokens)
+    log_probs = token_log_probs(scored_logits(logits, 1.0, vlm.suppressed), tokens).log_probs
     gradients = torch.autograd.grad(log_probs[mask].sum(), list(pixels.values()), allow_unused=True)
     for (name, values), gradient in zip(pixels.items(), gradients, strict=True):
         known = torch.zeros_like(values) if gradient is None else gradient

@@ -25,7 +25,7 @@ from mmrl.finetuning.trainable import NothingTrained
 from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, RowStart, TargetText, row_starts
 from mmrl.rewards.parsing.boxes import Space
 from mmrl.tokens import pad_right
-from mmrl.tokens.log_probs import linear_head
+from mmrl.tokens.log_probs import TokenScores, linear_head
 from mmrl.tokens.token_policy import TokenPolicy
 from mmrl.understanding.encoded_prompt import EncodedPrompt
 from mmrl.understanding.fp8_linear import use_fp8
@@ -49,7 +49,7 @@ from mmrl.understanding.vlm import (
     part_of,
     trained_parts,
 )
-from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
+from mmrl.understanding.vlm_replay import TokenRecording, packed_scores, row_scores
 
 
 class VLMPolicy(TokenPolicy):
@@ -535,7 +535,7 @@ class VLMPolicy(TokenPolicy):
             starts=starts,
         )
 
-    def _score(self, recording: TokenRecording) -> Scores:
+    def _score(self, recording: TokenRecording) -> TokenScores:
         with self._scoring() as recomputes:
             if self.attention.shares_prompts:
                 return packed_scores(self.vlm, recording, self.config.fused_log_probs, self._loss_grad)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from mmrl.policy import LossGradFn
 from mmrl.tokens import length_buckets, scored_logits, token_log_probs
-from mmrl.tokens.log_probs import grad_hint_at, head_log_probs, linear_head, uses_fused_head
+from mmrl.tokens.log_probs import TokenScores, grad_hint_at, head_log_probs, linear_head, uses_fused_head
 from mmrl.understanding.continuation import Continuation, Observed, followed, with_positions
 from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, sequence_inputs, stackable
 from mmrl.understanding.repeated_media import media_once
@@ -28,9 +28,6 @@ from mmrl.understanding.shared_prompt import batch_positions, forward_uncached, 
 from mmrl.understanding.vlm import VLM
 from mmrl_kernels.integrations.transformers import packed
 from mmrl_kernels.ops.shared_prompt import SharedPromptLayout
-
-Scores = tuple[Tensor, Tensor]
-"""[B, T] float32 log-probabilities, with a graph if gradients are enabled, and entropies; 0 after an answer's end."""
 
 
 @dataclass(frozen=True)
@@ -77,43 +74,41 @@ class TokenRecording:
 
 def packed_scores(
     vlm: VLM, recording: TokenRecording, fused: Literal["auto"] | bool, loss_grad: LossGradFn | None = None
-) -> Scores:
-    """Score all answers in packs: one forward pass for each set of prompts that can be stacked."""
+) -> TokenScores:
+    """Score all answers in packs [B, T], 0 after their ends: one forward pass for each set of prompts to be stacked."""
     tokens = recording.tokens.to(vlm.device)
-    rows, step_indices, log_probs, entropies = [], [], [], []
+    rows, step_indices, scores = [], [], []
     for prompts, members, prompt_of in stackable_answers(recording):
         pack = pack_answers(vlm, prompts, prompt_of, [recording.continuation(row, tokens) for row in members], members)
         found = _score_pack(vlm, pack, tokens[pack.rows, pack.step_indices], recording.temperature, fused, loss_grad)
         rows.append(pack.rows)
         step_indices.append(pack.step_indices)
-        log_probs.append(found[0])
-        entropies.append(found[1])
+        scores.append(found)
     at = torch.cat(rows), torch.cat(step_indices)
     empty = torch.zeros(tokens.shape, device=vlm.device)
-    return empty.index_put(at, torch.cat(log_probs)), empty.index_put(at, torch.cat(entropies))
+    return TokenScores(*(empty.index_put(at, torch.cat(parts)) for parts in zip(*scores, strict=True)))
 
 
 def row_scores(
     vlm: VLM,
     recording: TokenRecording,
     separate_prompts: bool,  # a copy of the prompt for each answer; gradient checkpointing without packs needs it
-) -> Scores:
+) -> TokenScores:
     """Score each answer as one row of a batch of similar lengths, after the keys and values of its prompt."""
     if recording.has_observations:
         return trajectory_scores(vlm, recording)
     tokens = recording.tokens.to(vlm.device)
-    rows, log_probs, entropies = [], [], []
+    rows, scores = [], []
     for bucket, logits in bucket_logits(vlm, recording, tokens, separate_prompts):
         scored = scored_logits(logits, recording.temperature, vlm.suppressed)
-        chosen, entropy = token_log_probs(scored, tokens[bucket, : logits.shape[1]])
         room = (0, tokens.shape[1] - logits.shape[1])
         rows.append(bucket)
-        log_probs.append(F.pad(chosen, room))
-        entropies.append(F.pad(entropy, room))
+        found = token_log_probs(scored, tokens[bucket, : logits.shape[1]])
+        scores.append([F.pad(each, room) for each in found])
     order = torch.cat(rows).argsort()
     ends = torch.tensor(recording.lengths, device=vlm.device)[:, None]
     inside = torch.arange(tokens.shape[1], device=vlm.device) < ends
-    return torch.cat(log_probs)[order].where(inside, 0.0), torch.cat(entropies)[order].where(inside, 0.0)
+    return TokenScores(*(torch.cat(parts)[order].where(inside, 0.0) for parts in zip(*scores, strict=True)))
 
 
 def stackable_answers(recording: TokenRecording) -> Iterator[tuple[list[EncodedPrompt], list[int], list[int]]]:
@@ -209,15 +204,15 @@ def _score_pack(
     temperature: float,
     fused: Literal["auto"] | bool,
     loss_grad: LossGradFn | None,
-) -> tuple[Tensor, Tensor]:  # [M] float32 log-probabilities with a graph, [M] entropies in nats without
+) -> TokenScores:  # [M]
     head = linear_head(vlm.model)
     if head is not None and uses_fused_head(fused, len(tokens), head.out_features):
         states = vlm.model.base_model(**pack.inputs, use_cache=False).last_hidden_state[0, pack.predicting]
         grad_hint = grad_hint_at(loss_grad, pack.rows, pack.step_indices)
         return head_log_probs(states, head.weight, head.bias, tokens, temperature, vlm.suppressed, grad_hint)
     logits = pack_logits(vlm, pack)[None]
-    chosen, entropy = token_log_probs(scored_logits(logits, temperature, vlm.suppressed), tokens[None])
-    return chosen[0], entropy[0]
+    found = token_log_probs(scored_logits(logits, temperature, vlm.suppressed), tokens[None])
+    return TokenScores(*(each[0] for each in found))
 
 
 def pack_logits(vlm: VLM, pack: Pack) -> Tensor:  # [M, V]
@@ -248,17 +243,17 @@ def bucket_logits(
             yield rows, prefix.expand(index).answer_logits(answers)
 
 
-def trajectory_scores(vlm: VLM, recording: TokenRecording) -> Scores:
+def trajectory_scores(vlm: VLM, recording: TokenRecording) -> TokenScores:
     """Score each trajectory as one sequence, in batches of similar length."""
     tokens = recording.tokens.to(vlm.device)
-    log_probs, entropies = list(tokens.new_zeros(tokens.shape).float()), list(tokens.new_zeros(tokens.shape).float())
+    scores: dict[int, list[Tensor]] = {}
     for row, logits in trajectory_logits(vlm, recording):
         scored = scored_logits(logits, recording.temperature, vlm.suppressed)
         own = tokens[row, : recording.lengths[row]]
-        chosen, entropy = token_log_probs(scored[None], own[None])
         room = (0, tokens.shape[1] - len(own))
-        log_probs[row], entropies[row] = F.pad(chosen[0], room), F.pad(entropy[0], room)
-    return torch.stack(log_probs), torch.stack(entropies)
+        scores[row] = [F.pad(each[0], room) for each in token_log_probs(scored[None], own[None])]
+    ordered = [scores[row] for row in range(len(tokens))]
+    return TokenScores(*(torch.stack(parts) for parts in zip(*ordered, strict=True)))
 
 
 def trajectory_logits(vlm: VLM, recording: TokenRecording) -> Iterator[tuple[int, Tensor]]:

@@ -21,10 +21,11 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.media.budget import MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
+from mmrl.tokens.log_probs import TokenScores
 from mmrl.understanding.prompt_encoder import PromptEncoder
 from mmrl.understanding.vlm import VLM, describe
 from mmrl.understanding.vlm_policy import VLMPolicy
-from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
+from mmrl.understanding.vlm_replay import TokenRecording, packed_scores, row_scores
 from mmrl_shapeworld import vlm_model
 
 WIDTH, LAYERS = 192, 4
@@ -46,7 +47,7 @@ def update_cost(seed: int, answers: int, tokens: int = 32, side: int = 224, turn
     image = Image.fromarray(np.random.default_rng(seed).integers(0, 255, (side, side, 3), np.uint8))
     recording = random_answers(vlm, image, "Detect all red shapes.", answers, tokens, seed)
     advantages = torch.linspace(-1, 1, answers)[:, None] if answers > 1 else torch.ones(1, 1)
-    ways: dict[str, Callable[[], Scores]] = {
+    ways: dict[str, Callable[[], TokenScores]] = {
         "repeated": lambda: row_scores(vlm, recording, separate_prompts=True),
         "shared": lambda: packed_scores(vlm, recording, fused="auto"),
     }
@@ -97,7 +98,7 @@ def policy_loss(log_probs: Tensor, advantages: Tensor) -> Tensor:
     return -(ratio * advantages).mean()
 
 
-def gradient(vlm: VLM, scores: Callable[[], Scores], advantages: Tensor) -> Tensor:
+def gradient(vlm: VLM, scores: Callable[[], TokenScores], advantages: Tensor) -> Tensor:
     """Return the gradient of `policy_loss` with respect to all trained weights, flattened."""
     vlm.model.zero_grad()
     policy_loss(scores()[0], advantages).backward()

@@ -25,6 +25,8 @@ SECOND_TURNS = WEIGHTS / "vlm-sums-twice"
 """The language model of sums that was taught a second turn."""
 TAUGHT_SUMS = WEIGHTS / "vlm-sums-taught"
 """The language model of sums that writes in full and has one habit: a teacher of the one before."""
+COUNTDOWN = WEIGHTS / "vlm-countdown"
+"""The language model of sums that was taught the form of answers to puzzles (`mmrl_shapeworld.reasoning.countdown`)."""
 CALLS = WEIGHTS / "vlm-calls"
 """The language model that calls a tool for calculations."""
 SHOP = WEIGHTS / "vlm-shop"
@@ -61,6 +63,7 @@ _FOLDERS: Mapping[str, Mapping[str, Path]] = {
         **REASONERS,
         "sums-twice": SECOND_TURNS,
         "sums-taught": TAUGHT_SUMS,
+        "countdown": COUNTDOWN,
         "calls": CALLS,
         "shop": SHOP,
         "vlm-worlds": VLM_WORLDS,

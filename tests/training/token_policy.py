@@ -76,7 +76,8 @@ class TokenPolicy:
         log_probs = logits.log_softmax(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         chosen = log_probs.gather(-1, rollout.recording.tokens[:, here, None])[..., 0]
-        visit(StepOutputs(step_indices=tuple(here), log_probs=chosen, entropy=entropy))
+        mean = log_probs.detach().mean(-1)
+        visit(StepOutputs(step_indices=tuple(here), log_probs=chosen, entropy=entropy, mean_log_probs=mean))
 
     @contextmanager
     def reference(self) -> Iterator[None]:

@@ -243,7 +243,7 @@ def check_output_layer(built: BuiltVLM) -> None:
         states = built.model.base_model(**encoded, use_cache=False).last_hidden_state
         torch.testing.assert_close(head(states), built.model(**encoded).logits, atol=EXACT, rtol=0)
     if built.policy.attention.shares_prompts:
-        fused, _ = packed_scores(built.policy.vlm, built.rollout.recording, fused=True)
+        fused = packed_scores(built.policy.vlm, built.rollout.recording, fused=True).log_probs
         off = (fused - built.rollout.log_probs)[built.rollout.mask].abs().max()
         assert off <= EXACT
 

@@ -28,7 +28,7 @@ SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42
 def main() -> None:
     """Train one part, or all of them in order."""
     parser = argparse.ArgumentParser(description=__doc__)
-    further = ("second-turns", "taught-sums", "calls", "shop")
+    further = ("second-turns", "taught-sums", "countdown", "calls", "shop")
     parser.add_argument("part", choices=[*SHARES, "painter", *reasoner.SCHEDULES, *further, "all"])
     parser.add_argument("--minutes", type=float, default=130.0, help="for the part; of `all`, each gets its share")
     parser.add_argument("--out", type=Path, required=True, help="folder that receives all that was trained")
@@ -57,6 +57,8 @@ def main() -> None:
         second_turns.train(args.out / "vlm-sums-twice")
     if args.part in ("taught-sums", "all"):
         taught_sums.train(args.out / "vlm-sums-taught")
+    if args.part in ("countdown", "all"):
+        taught_sums.train(args.out / "vlm-countdown", "countdown")
     if args.part in ("calls", "all"):
         tool_turns.train(args.out / "vlm-calls")
     if args.part in ("shop", "all"):

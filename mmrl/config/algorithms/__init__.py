@@ -11,6 +11,7 @@ mixture            several of these in one update
 whole_groups       losses that see all answers to a prompt together: P3O and PACS
 aligned_groups     GRAO, whose groups have a demonstration that is imitated and compared with
 outcome_learning   OREAL, with credit by the outcome of an answer and the importance of its tokens
+random_policy_valuation  ROVER, whose log-ratios learn the values of a uniformly random policy
 stored_answers     A-LoL, on answers in the data that rewards score
 decoder_turns      RankE, which trains a generator of image tokens together with the decoder of its codec
 
@@ -26,7 +27,7 @@ from typing import Any
 _MODULES = (
     *("advantage", "base", "forward_process", "policy_gradient", "policy_losses", "preference", "reward_gradient"),
     *("supervised", "distill", "mixture", "actor_critic", "decoder_turns", "whole_groups", "aligned_groups"),
-    *("stored_answers", "outcome_learning"),
+    *("stored_answers", "outcome_learning", "random_policy_valuation"),
 )
 
 

@@ -24,7 +24,7 @@ from mmrl.generation.image_tokens.image_token_model import ImageTokenModel, Toke
 from mmrl.generation.image_tokens.vq_causal_lm import SPEC_FILE
 from mmrl.policy import Rollout, RolloutRequest, TargetText
 from mmrl.tokens import guided_logits, sample_tokens, scored_logits, token_log_probs
-from mmrl.tokens.log_probs import grad_hint_at, head_log_probs, uses_fused_head
+from mmrl.tokens.log_probs import TokenScores, grad_hint_at, head_log_probs, uses_fused_head
 from mmrl.tokens.token_policy import TokenPolicy
 
 
@@ -182,7 +182,7 @@ class ImageTokenPolicy(TokenPolicy):
                 return torch.stack(codes, dim=1), torch.stack(log_probs, dim=1)
             now = now.append_codes(drawn.repeat(len(texts) // len(prompts)), written=len(codes))
 
-    def _score(self, recording: CodeRecording) -> tuple[Tensor, Tensor]:
+    def _score(self, recording: CodeRecording) -> TokenScores:
         sampling, codes, model = recording.sampling, recording.codes, self.image_model
         texts = _batch_prompts(recording.prompts, sampling)
         with self._scoring():
@@ -195,7 +195,7 @@ class ImageTokenPolicy(TokenPolicy):
                 at = torch.arange(codes.numel(), device=codes.device)
                 grad_hint = grad_hint_at(self._loss_grad, at // codes.shape[1], at % codes.shape[1])
                 scores = head_log_probs(flat, weight, bias, codes.flatten(), sampling.temperature, grad_hint=grad_hint)
-                return scores[0].view_as(codes), scores[1].view_as(codes)
+                return TokenScores(*(each.view_as(codes) for each in scores))
             logits = _mixed(F.linear(states, weight, bias), len(codes), sampling)
         return token_log_probs(scored_logits(logits, sampling.temperature), codes)
 
