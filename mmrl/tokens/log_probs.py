@@ -103,15 +103,31 @@ def head_log_probs(
         states, weight, tokens, bias=bias, temperature=temperature or 1.0, suppressed=suppressed, grad_hint=grad_hint
     )
     with torch.no_grad():
-        kept = torch.ones(len(weight), dtype=torch.bool, device=weight.device)
-        if suppressed is not None:
-            kept[suppressed] = False
-        row = weight[kept].mean(0, dtype=torch.float32)
-        above = ((row - weight[tokens].float()) * states.float()).sum(-1)  # the mean logit over that of the token
-        if bias is not None:
-            above = above + bias[kept].mean(dtype=torch.float32) - bias[tokens].float()
-        mean = chosen + above / (temperature or 1.0)
+        mean = chosen + _mean_over_token(states, weight, tokens, bias, suppressed) / (temperature or 1.0)
     return TokenScores(chosen, entropy, mean)
+
+
+def _mean_over_token(
+    states: Tensor,  # [M, D]
+    weight: Tensor,  # [V, D]
+    tokens: Tensor,  # [M]
+    bias: Tensor | None,  # [V]
+    suppressed: Tensor | None,  # [S]
+    rows: int = 1024,
+) -> Tensor:  # [M] float32
+    """Return the mean of the logits that are not suppressed, less the logit of the token; few rows at a time."""
+    kept = len(weight) - (0 if suppressed is None else len(suppressed))
+    row = weight.sum(0, dtype=torch.float32)
+    offset = 0.0 if bias is None else bias.sum(dtype=torch.float32)
+    if suppressed is not None:
+        row = row - weight[suppressed].sum(0, dtype=torch.float32)
+        offset = offset if bias is None else offset - bias[suppressed].sum(dtype=torch.float32)
+    found = [
+        ((row / kept - weight[part].float()) * state.float()).sum(-1)
+        for part, state in zip(tokens.split(rows), states.split(rows), strict=True)
+    ]
+    differences = torch.cat(found)
+    return differences if bias is None else differences + offset / kept - bias[tokens].float()
 
 
 def grad_hint_at(loss_grad: LossGradFn | None, rows: Tensor, step_indices: Tensor) -> GradHint | None:
