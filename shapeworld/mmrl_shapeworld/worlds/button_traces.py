@@ -7,11 +7,12 @@ screens-traces-train        the tasks of `screens-train`, done by the expert
 screens-careless-train      by the careless annotator, wrong clicks and dead ends included
 screens-traces-steps-train  a sample for each step, which follows those before it; also `screens-careless-steps-train`
 screens-offline-train       each trace of the expert, of the source `traces`, and then its steps, of the source `steps`
-screens-one-label-train     steps of the expert on screens with two right buttons, with the label of his click alone
+screens-one-label-train     steps on screens with two right buttons, one of which was clicked and is labelled
 screens-all-labels-train    the same steps, with the labels of both
 screens-curriculum-train    the expert's traces as stage 0, the tasks of `screens-train` as stage 1
 
-The last one is there for training alone. Of two right buttons the expert clicks the upper one, or the left of a row.
+The last one is there for training alone. Of two right buttons the expert clicks the upper one, or the left of a row;
+in `screens-one-label` the one that was clicked is drawn at random.
 """
 
 from __future__ import annotations
@@ -113,13 +114,16 @@ def _samples(split: str) -> tuple[Sample, ...]:
 
 
 def _of_two_right_buttons(steps: Sequence[Sample], all_labels: bool) -> Iterator[Sample]:
-    """Yield the steps on screens with two right buttons, with the labels of both or of the recorded click alone."""
+    """Yield the steps on screens with two right buttons, with the labels of both, or of one that is drawn at random."""
+    rng = np.random.default_rng((_SEED, len(steps)))
     for sample in steps:
-        steps_of_trace, place = sample.metadata["steps"], sample.metadata[START]
-        boxes = steps_of_trace[place]["boxes"]
-        if len(boxes) == 1:
+        trace, place = sample.metadata["steps"], sample.metadata[START]
+        if len(boxes := trace[place]["boxes"]) == 1:
             continue
-        one = [*steps_of_trace[:place], {**steps_of_trace[place], "boxes": boxes[:1]}, *steps_of_trace[place + 1 :]]
+        box = x1, y1, x2, y2 = boxes[int(rng.integers(len(boxes)))]
+        middle = [(x1 + x2) // 2, (y1 + y2) // 2]
+        own = {**trace[place], "point": middle, "written": "{}, {}".format(*middle), "boxes": [box]}
+        one = [*trace[:place], own, *trace[place + 1 :]]
         yield sample if all_labels else replace(sample, metadata={**sample.metadata, "steps": one})
 
 
