@@ -395,7 +395,8 @@ def _stage(
         if isinstance(lead, OREALConfig):
             judged = None if lead.critic is None or models is None else models.critics[lead.critic]
             source = OutcomeCredits(source, lead, judged)
-        if isinstance(lead, ROVERConfig):
+        terms = algorithm.terms if isinstance(algorithm, MixConfig) else (algorithm,)
+        if any(isinstance(each, ROVERConfig) for each in terms):
             source = MeanLogProbs(source, policy)
         if isinstance(algorithm, MixConfig) and (
             others := _imitated(config, algorithm, policy, samples, term_samples or {})
