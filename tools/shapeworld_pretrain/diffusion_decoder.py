@@ -55,6 +55,7 @@ def train(folder: Path, steps: int = 1800, seed: int = 0, examples: int = 12_000
         if (step + 1) % 100 == 0:
             print(f"step {step + 1}/{steps} loss {running:.5f} {time.process_time():.0f} CPU-seconds", flush=True)
     weights = average["embeddings"].weight
+    assert isinstance(weights, Tensor)
     decoder = DiffusionDecoder(average["unet"], scheduler, weights, diffused_pictures.STEPS)
     decoder.save(folder)
 
