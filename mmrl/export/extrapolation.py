@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from mmrl.build.checkpoint_pool import ModelRef
-from mmrl.config.policy import LoraConfig
 from mmrl.errors import ConfigError
 from mmrl.finetuning.weight_trajectories import (
     PredictorSettings,
@@ -58,9 +57,7 @@ def extrapolated_changes(
         ahead: A number of checkpoints at the distance `training.keep_every`.
     """
     steps = trajectory_steps(model)
-    lora = getattr(model.policy, "lora", None)
-    rank = lora.rank if isinstance(lora, LoraConfig) else None
-    factors = factor_paths(_loaded(policy, models, model, steps), rank)
+    factors = factor_paths(_loaded(policy, models, model, steps), model.policy.lora.rank)
     return with_moved_parts(adapter_changes(*models), factors, predicted_parts(factors, ahead))
 
 
