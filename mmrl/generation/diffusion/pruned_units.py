@@ -1,8 +1,8 @@
 """Prune hidden units of a denoiser's feed-forward layers, by gates that are learnt through the whole sampler (EcoDiff).
 
     gates = HiddenUnitGates(pipeline.transformer)
-    learn_gates(policy, gates, samples, GateSettings(sparsity=0.05))
-    kept = gates.kept(0.8)                          # four of five units
+    learn_gates(policy, gates, samples, GateSettings(updates=60, lr=0.1, sparsity=1.0))
+    kept = gates.kept(0.5)                          # half of the units
     remove_hidden_units(pipeline.transformer, kept)
 
 Each unit has a gate that is drawn from a hard concrete distribution (arXiv:1712.01312). Gates are learnt so that few
