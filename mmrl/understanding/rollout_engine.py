@@ -58,6 +58,9 @@ class RolloutEngine(Protocol):
     def load_weights(self, policy: nn.Module, version: int) -> None:
         """Load the policy's current parameters before the next `generate`; `version` counts its updates."""
 
+    def metrics(self) -> dict[str, float]:
+        """Return the engine's own metrics since the last call."""
+
 
 @dataclass(frozen=True)
 class TransformersEngine:
@@ -71,6 +74,10 @@ class TransformersEngine:
 
     def load_weights(self, policy: nn.Module, version: int) -> None:
         """Do nothing: the engine uses the policy's own parameters."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return no metrics."""
+        return {}
 
     def generate(
         self, prompts: Sequence[EncodedPrompt], counts: Sequence[int], sampling: TokenSamplingConfig, seed: int

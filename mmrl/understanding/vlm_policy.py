@@ -37,7 +37,7 @@ from mmrl.understanding.rollout_engine import RolloutEngine
 from mmrl.understanding.serving.served_engine import ServedEngine
 from mmrl.understanding.serving.weight_routes import build_route
 from mmrl.understanding.serving.weight_versions import VersionFolders
-from mmrl.understanding.speculative_engine import SpeculativeEngine, build_engine
+from mmrl.understanding.speculative_engine import build_engine
 from mmrl.understanding.tasks.coordinates import CoordinateFormat, coordinate_format
 from mmrl.understanding.turn_rollout import Trajectory, TurnWriter
 from mmrl.understanding.vlm import (
@@ -211,8 +211,8 @@ class VLMPolicy(TokenPolicy):
         self.engine.adopt(lambda: self.version if take() else None)
 
     def rollout_metrics(self) -> dict[str, float]:
-        """Return metrics of the engine since the last call; none of the policy's own model."""
-        return self.engine.metrics() if isinstance(self.engine, ServedEngine | SpeculativeEngine) else {}
+        """Return metrics of the engine since the last call."""
+        return self.engine.metrics()
 
     def write_weights(self, folder: Path) -> None:
         """Write the trained parameters: a PEFT folder, or all weights as safetensors."""

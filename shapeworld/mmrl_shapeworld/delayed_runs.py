@@ -85,6 +85,10 @@ class DelayedEngine:
         """Load the parameters into the engine that writes."""
         self.engine.load_weights(policy, version)
 
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of the engine that writes."""
+        return self.engine.metrics()
+
     def generate(
         self, prompts: Sequence[EncodedPrompt], counts: Sequence[int], sampling: TokenSamplingConfig, seed: int
     ) -> GeneratedTokens:

@@ -109,6 +109,10 @@ class TimedEngine:
     def load_weights(self, policy: nn.Module, version: int) -> None:
         """Load nothing: the engine reads no weights."""
 
+    def metrics(self) -> dict[str, float]:
+        """Return no metrics."""
+        return {}
+
     def generate(
         self, prompts: Sequence[EncodedPrompt], counts: Sequence[int], sampling: TokenSamplingConfig, seed: int
     ) -> GeneratedTokens:
