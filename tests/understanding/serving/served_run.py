@@ -24,6 +24,9 @@ def low_bytes(item):
     return sum(byte % 2 == 0 for byte in text) / max(1, len(text))
 '''
 QUICK = {"connect": 2.0, "silence": 3.0, "request": 3.0, "update": 20.0}
+"""For servers that do not answer; on a busy machine a healthy one may be as slow."""
+PATIENT = {"connect": 20.0, "silence": 30.0, "request": 30.0, "update": 60.0}
+"""For servers that answer, with a fault or without."""
 
 
 @dataclass
@@ -66,7 +69,7 @@ def served_config(model: Path, root: Path, servers: dict[str, Any], train: str =
         },
         "optimizer": {"lr": 0.02},
         "training": {"iterations": ITERATIONS, "save_every": 1},
-        "run": {"dir": str(root / "run"), "display": "quiet", "servers": {"timeouts": QUICK} | servers},
+        "run": {"dir": str(root / "run"), "display": "quiet", "servers": {"timeouts": PATIENT} | servers},
     }
     return TrainConfig.model_validate(settings | changes, strict=False)
 

@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from tests.understanding.serving.served_run import GROUP_SIZE, GROUPS, QUICK, served_config, train_served
+from tests.understanding.serving.served_run import GROUP_SIZE, GROUPS, PATIENT, QUICK, served_config, train_served
 from tests.understanding.serving.stub_server import SLOW_GROUP
 
 ITERATIONS = 4
 
 
-def run(replicas, folder_of, tmp_path, monkeypatch, before=None, timeouts=QUICK):
+def run(replicas, folder_of, tmp_path, monkeypatch, before=None, timeouts=PATIENT):
     servers = {"urls": [each.url for each in replicas], "timeouts": timeouts | {"request": 100.0}}
     training = {"iterations": ITERATIONS, "save_every": 1}
     config = served_config(folder_of("qwen3_vl"), tmp_path, servers, training=training)
@@ -76,7 +76,7 @@ def test_a_replica_that_freezes_while_it_answers(replicas, folder_of, tmp_path, 
         if call == 1:
             when_it_has_a_group(first, first.freeze)
 
-    outcome = run(replicas, folder_of, tmp_path, monkeypatch, before)
+    outcome = run(replicas, folder_of, tmp_path, monkeypatch, before, timeouts=QUICK)
     first.thaw()
     assert_every_group_was_learnt_once(outcome)
     metrics = outcome.metrics()

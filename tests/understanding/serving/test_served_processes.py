@@ -31,6 +31,7 @@ def train_in_group(folder: Path) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_each_process_gives_its_own_servers_the_weights(fork_server, replicas, folder_of, tmp_path):
     alone = served_config(folder_of("qwen3_vl"), tmp_path / "alone", {"urls": [replicas[0].url], "timeouts": PATIENT})
     expected = Outcome(train(alone)).metrics()
