@@ -1,7 +1,7 @@
 """Prune hidden units of a denoiser's feed-forward layers, by gates that are learnt through the whole sampler (EcoDiff).
 
     gates = HiddenUnitGates(pipeline.transformer)
-    learn_gates(policy, gates, samples, GateSettings(updates=60, lr=0.1, sparsity=1.0))
+    learn_gates(policy, gates, samples)
     kept = gates.kept(0.5)                          # half of the units
     remove_hidden_units(pipeline.transformer, kept)
 
@@ -45,11 +45,11 @@ class SamplerSteps(Protocol):
 class GateSettings:
     """Settings for learning gates."""
 
-    updates: int = 100
+    updates: int = 60
     rows: int = 8
     """Pictures of an update."""
-    lr: float = 0.05
-    sparsity: float = 0.01
+    lr: float = 0.1
+    sparsity: float = 1.0
     """The weight of the share of open gates, beside the mean squared difference of pixels in [0, 1]."""
     seed: int = 0
     steps: SamplerSteps = lambda rng: BackpropSteps(recomputed=True)
@@ -69,10 +69,8 @@ class HiddenUnitGates(nn.Module):
         self._layers = feed_forwards(denoiser)
         self._drawn: dict[str, Tensor] = {}
         self.logits = nn.ParameterDict(
-            {name.replace(".", "/"): nn.Parameter(torch.full((_output(layer).in_features,), start,
-                                                             device=_output(layer).weight.device))
-             for name, layer in self._layers.items()}
-        )  # fmt: skip
+            {name.replace(".", "/"): nn.Parameter(_unit_logits(layer, start)) for name, layer in self._layers.items()}
+        )
 
     def open_share(self) -> Tensor:
         """Return the expected share of gates that are not 0, a scalar with a gradient."""
@@ -208,6 +206,12 @@ def _shrink(linear: nn.Linear, chosen: Tensor, dim: int) -> None:
     linear.out_features = len(chosen)
     if linear.bias is not None:
         linear.bias = nn.Parameter(linear.bias.index_select(0, chosen), linear.bias.requires_grad)
+
+
+def _unit_logits(layer: FeedForward, logit: float) -> Tensor:
+    """Return one logit for each hidden unit, on the device of the layer, [units] float32."""
+    weight = _output(layer).weight
+    return torch.full((weight.shape[1],), logit, device=weight.device)
 
 
 def _output(layer: FeedForward) -> nn.Linear:

@@ -10,6 +10,7 @@ its code. Weights are safetensors, and no gradient ever reaches them.
 
 from __future__ import annotations
 
+import copy
 import json
 import zlib
 from pathlib import Path
@@ -99,8 +100,7 @@ class DiffusionDecoder:
         """Write what `from_folder` reads, in half precision."""
         inside = folder / FOLDER
         inside.mkdir(parents=True, exist_ok=True)
-        self._unet.half().save_pretrained(inside, safe_serialization=True)
-        self._unet.float()
+        copy.deepcopy(self._unet).half().save_pretrained(inside, safe_serialization=True)
         self._scheduler.save_pretrained(inside)
         save_file({"embeddings": self._embeddings.half().cpu().contiguous()}, inside / CODES)
         (inside / SETTINGS).write_text(json.dumps({"steps": self._steps}) + "\n", encoding="utf-8")
