@@ -42,6 +42,7 @@ def test_replay_benchmark_runs(bench):
         assert len(re.findall(rf"^{phase} +(?:CPU|wall) s(?: +[\d.]+){{3}}", output, re.MULTILINE)) == 2
 
 
+@pytest.mark.slow
 def test_replay_benchmark_rejects_unequal_outputs(replay, monkeypatch, capsys):
     """Set after the policy is made: only the hand-written side sees it."""
     pipeline = replay.build({})

@@ -209,7 +209,7 @@ def test_interrupted_run_saves_and_resumes_to_the_same_end(finished, fork_server
         ("quickstart", ["policy.dtype=bfloat16"]),
         ("quickstart", ["algorithm.kl.coef=0.1", "optimizer.ema=0.9", "training.updates=2"]),
         ("flow-grpo", ["policy.dtype=bfloat16", "policy.train=lora", "policy.gradient_checkpointing=true"]),
-        ("flow-grpo", ["policy.dtype=float16", "policy.train=lora"]),
+        pytest.param("flow-grpo", ["policy.dtype=float16", "policy.train=lora"], marks=pytest.mark.slow),
         pytest.param("quickstart", ["policy.dtype=float16"], marks=pytest.mark.slow),
         ("flow-grpo", ["sampling.transition={name: dance_sde, noise_level: 0.3}", "algorithm.kl.coef=0.01"]),
         ("flow-grpo", ["sampling.transition.name=cps", "algorithm.advantage.name=rloo", "training.epochs=2"]),

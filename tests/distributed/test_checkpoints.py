@@ -77,6 +77,7 @@ def test_run_of_two_processes_is_resumed_by(fork_server, pair, tmp_path, count):
         assert largest_difference(pair[0], run) <= BOUND
 
 
+@pytest.mark.slow
 def test_run_whose_calls_are_dealt_by_lengths_is_resumed_to_the_bit(fork_server, tmp_path):
     """The order in which gradients are added depends on who makes a call, and that on the answers before."""
     words = ("train", "shapes-vlm", *SHORT, *TEXTS, "training={iterations: 4, save_every: 2}")

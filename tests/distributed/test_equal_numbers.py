@@ -34,7 +34,6 @@ CASES: dict[str, tuple[str, ...]] = {
         "algorithm={name: grpo, advantage: {std: batch}, kl: {coef: 0.01}}",
     ),
     "vlm-grpo": ("shapes-vlm", *TEXTS),
-    "lagged": ("shapes-vlm", *TEXTS, "run={dir: run, display: plain, overlap: {lag: 2}}"),
 }  # fmt: skip
 """Those that every test run has."""
 FURTHER: dict[str, tuple[str, ...]] = {
@@ -79,6 +78,7 @@ FURTHER: dict[str, tuple[str, ...]] = {
     "pretraining": ("shapes-vlm", *TEXTS, TRAIN, "pretraining={iterations: 1}", "data.weighting={name: difficulty}"),
     "imitation": ("shapes-vlm", *TEXTS, TRAIN, "data.micro_batch=1", "algorithm={name: sft}"),
     "online-dpo-texts": ("shapes-vlm", *TEXTS, "algorithm={name: online_dpo, loss: bco}"),
+    "lagged": ("shapes-vlm", *TEXTS, "run={dir: run, display: plain, overlap: {lag: 2}}"),
     "lagged-corrected": (
         "shapes-vlm", *TEXTS, "run={dir: run, display: plain, overlap: {lag: 2}}", "algorithm.mismatch={cap: 2.0}",
     ),

@@ -181,6 +181,7 @@ def test_an_environment_is_played():
     assert measure(configured("shapes-vlm", *words), repeats=1).phases.rollout > 0
 
 
+@pytest.mark.slow
 def test_overlapped_phases_are_measured_one_after_another(pictures):
     config = configured("quickstart", *PICTURES, "run.overlap.lag=2")
     assert not one_call(config).run.overlap.is_on

@@ -43,6 +43,7 @@ def test_memory_by_place_is_that_of_the_dry_run(plan):
         assert {each.place: each.memory for each in forecast.places} == expected
 
 
+@pytest.mark.slow
 def test_a_model_that_writes_beside_a_pipeline_is_counted(plan):
     """No configuration file of a pipeline describes it, so the dry run names it, and the plan counts it."""
     beside = "models={reader: {kind: vlm, model: 'shapeworld:vlm-worlds'}}"

@@ -44,6 +44,7 @@ def small(monkeypatch):
         each.cache_clear()
 
 
+@pytest.mark.slow
 def test_training_and_guidance_change_pictures(small):
     pairs = aligned_pictures.ordered_pairs()
     assert len(pairs.samples) == len(pairs.clean) == len(pairs.scores) > 2

@@ -18,6 +18,7 @@ def test_a_stated_share_of_the_prompts_is_too_long(share):
     assert len({sample.id for sample in samples}) == len(samples) <= PROMPTS
 
 
+@pytest.mark.slow
 def test_prompts_without_a_right_answer_have_no_gradient():
     """Groups of equal rewards have advantages of 0; some of these long prompts are guessed, and most are not."""
     norms, angles = prompt_gradients(3, 0.5, count=12)

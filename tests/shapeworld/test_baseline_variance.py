@@ -49,6 +49,7 @@ def test_the_weighted_mean_has_less_variance_where_norms_differ():
     assert same == pytest.approx(group_variance(rewards, products, None, seed=1))
 
 
+@pytest.mark.slow
 def test_gradients_of_the_base():
     (rewards, products, recorded), *rest = answer_gradients(3, 2, "remainders")
     assert len(rest) == 1

@@ -182,6 +182,7 @@ def test_any_actions_end_within_the_clicks_and_give_the_same_twice(actions):
     assert first == second and first["clicks"] <= TASK.clicks
 
 
+@pytest.mark.slow
 def test_splits_share_no_screen_and_are_always_the_same():
     seen = {}
     for name in NAMES:

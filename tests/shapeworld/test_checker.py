@@ -17,7 +17,10 @@ def picture_of(*things, pixels=32):
     return draw(Scene(tuple(things)), pixels)
 
 
-@pytest.mark.parametrize("pixels, count", [(32, 500), (64, 200), (128, 100)])  # the size that is trained on, and larger
+LARGER = [pytest.param(64, 200, marks=pytest.mark.slow), pytest.param(128, 100, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("pixels, count", [(32, 500), *LARGER])  # the size that is trained on, and larger
 def test_rendered_scenes_are_strictly_correct_for_their_caption_only(pixels, count):
     rng = np.random.default_rng(pixels)
     right, wrong, wrongs = 0, 0, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from diffusers import DDIMScheduler, UNet2DModel
 from safetensors.torch import load_file
@@ -70,6 +71,7 @@ def test_a_saved_policy_has_its_own_decoder_and_draws_the_same(tmp_path):
     assert [p.tobytes() for p in whole.rollout(requests, seed=3).media] == [p.tobytes() for p in before.media]
 
 
+@pytest.mark.slow
 def test_every_part_of_the_decoder_is_trained(tmp_path):
     """The loss moves the embeddings and the UNet, and a few steps lower the error of pictures of codes."""
     pretrain.train(tmp_path / "untaught", steps=1, examples=64)

@@ -38,6 +38,7 @@ def test_an_angle_becomes_the_nearest_direction():
     assert [each.weight for each in right.rewards] == pytest.approx([math.sqrt(3 / 8), math.sqrt(3 / 8), 0.5])
 
 
+@pytest.mark.slow
 def test_the_prompt_is_all_that_differs_between_angles():
     tiny = {"on": "development", "warm": 1, "rounds": 1, "groups": 32, "group_size": 2, "epochs": 1, "prompts": 32}
     right, short = (directed_answers(0, angle=angle, **tiny) for angle in (0, 90))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from mmrl.finetuning.weight_trajectories import adapted_layers, linear_extrapolation
@@ -23,6 +24,7 @@ def test_a_trajectory_has_the_change_of_every_adapted_layer_at_each_checkpoint()
     assert 0 < norms[0] < norms[-1]
 
 
+@pytest.mark.slow
 def test_forms_differ_in_where_the_weights_go_and_not_in_the_training():
     found = {
         form: extrapolated_answers(0, "development", form, ahead=3, window=2, prompts=24, **SETTINGS)

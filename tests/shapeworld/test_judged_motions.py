@@ -50,6 +50,7 @@ def test_each_axis_ignores_what_the_other_judges(seed):
     assert single.values["motion_axes"][0] == 0.0  # malformed
 
 
+@pytest.mark.slow
 def test_pairs_are_labelled_by_the_axes_in_every_combination():
     found = splits.samples("motion-pairs-development")[:80]
     labels = Counter(tuple(each.metadata["axes"].values()) for each in found)

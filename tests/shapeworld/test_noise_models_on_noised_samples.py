@@ -23,6 +23,8 @@ ALGORITHMS = {
     "online dpo": "{name: online_dpo, weighting: epsilon, num_noise_levels: 2, beta: 2000}",
     "through the reward": "{name: draft, kl: {coef: 0.1, kind: velocity_mse}}",
 }
+EVERY_DAY = ("nft", "online dpo", "through the reward")
+"""One for each kind of loss: of the velocity, of pairs, and of the reward's gradient."""
 
 
 def trained(run) -> list[dict[str, float]]:
@@ -30,7 +32,9 @@ def trained(run) -> list[dict[str, float]]:
     return [row for row in rows if row["kind"] == "train"]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(name, marks=[pytest.mark.slow] * (name not in EVERY_DAY)) for name in ALGORITHMS]
+)
 def test_velocity_training_updates_the_unet(algorithm, tmp_path):
     loop = [
         "training={iterations: 1}",

@@ -154,6 +154,7 @@ def test_experts_and_annotators():
     assert 0.1 < np.mean([each["redundant"] for each in found]) < 0.3
 
 
+@pytest.mark.slow
 def test_splits():
     seen = {}
     for name in NAMES:

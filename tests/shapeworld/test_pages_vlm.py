@@ -70,6 +70,7 @@ def test_regions_lie_in_the_pictures():
             assert all(0 <= x1 < x2 <= PIXELS and 0 <= y1 < y2 <= PIXELS for _, (x1, y1, x2, y2) in regions)
 
 
+@pytest.mark.slow
 def test_there_is_room_to_learn():
     config = load_config("shapes-pages", [])
     policy = build_policy(config.policy, config.sampling, config.media, config.environment)

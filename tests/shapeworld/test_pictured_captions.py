@@ -23,6 +23,7 @@ def scores(pictures):
     return output.values["shapeworld_kid"]
 
 
+@pytest.mark.slow
 def test_every_true_picture_shows_its_caption():
     for sample in pictured_captions.samples("pictured-development")[:32]:
         picture = load_image(sample.demonstration["image"], sample.id)

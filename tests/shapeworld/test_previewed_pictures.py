@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from mmrl_shapeworld import previewed_pictures
@@ -40,6 +41,7 @@ def test_pictures_are_always_the_same_and_have_a_state_for_each_preview():
     torch.testing.assert_close(one.features, other.features)
 
 
+@pytest.mark.slow
 def test_the_contrast_changes_the_scores_of_previews_and_pruning_does_not(monkeypatch):
     monkeypatch.setattr(previewed_pictures, "TRAINING", ("train", 0, 48, 2))
     monkeypatch.setattr(previewed_pictures, "JUDGED", {"development": ("development", 0, 24, 4)})

@@ -244,7 +244,7 @@ def test_plain_transformers_loads_the_shipped_models(family):
     assert sum(path.stat().st_size for path in files) < 2e6
 
 
-@pytest.fixture(scope="module", params=list(REASONERS))
+@pytest.fixture(scope="module", params=["sums", pytest.param("remainders", marks=pytest.mark.slow)])
 def answered(request: pytest.FixtureRequest) -> tuple[str, list[Sample], dict[float, list[str]]]:
     """A family, some of its validation samples, and the base's answers to them by temperature."""
     policy = VLMPolicy.from_config(

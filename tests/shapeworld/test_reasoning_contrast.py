@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl_shapeworld.reasoning.chain_agreement import ChainAgreement
 from mmrl_shapeworld.reasoning.reasoning_contrast import reference_auc
 
 
+@pytest.mark.slow
 def test_true_reasonings_score_above_foreign_ones():
     found = {weights: reference_auc(5, weights, prompts=48) for weights in ("spread", "uniform")}
     for values in found.values():

@@ -99,6 +99,7 @@ def test_the_share_of_things_is_mixed_into_the_similarity():
     assert mixed["scene_reconstruction"][1] < 0.99
 
 
+@pytest.mark.slow
 def test_splits_say_what_their_pictures_show():
     train = redrawn_scenes.samples("described-train")
     assert len(train) == 1200

@@ -60,6 +60,7 @@ def test_targets_change_speeds_along_the_road_by_what_came_of_them():
     assert speeds_of(targets).mean(1).tolist() == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 def test_a_discriminator_learns_which_plans_arrive():
     """The flow stays as it is while the discriminator alone is trained, and changes with the shift."""
     generator = seeded(3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl_shapeworld.reasoning.reward_offsets import OffsetNumeric, moved_rewards, prompt_offset
 
@@ -22,6 +24,7 @@ def test_all_answers_to_a_prompt_are_moved_by_the_same_eighths():
     assert len(offsets) > 10
 
 
+@pytest.mark.slow
 def test_p3o_learns_the_same_and_reinforce_without_a_baseline_does_not():
     assert moved_rewards(0, {"name": "p3o"}, iterations=1)["difference"] == [0.0]
     alone = {"name": "grpo", "advantage": "{name: constant}"}

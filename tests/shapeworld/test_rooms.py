@@ -138,6 +138,7 @@ def test_gains_add_up_to_the_score_and_a_cut_off_turn_ends_the_episode():
     assert cut.step(None).observation is None and cut.outcome()["ended"] == "cut_off"
 
 
+@pytest.mark.slow
 def test_the_expert_succeeds_everywhere_and_the_annotator_collides():
     for name in NAMES:
         assert mean_of("success", name, lambda room: trace(room, expert)) == 1

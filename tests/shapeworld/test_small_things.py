@@ -48,6 +48,7 @@ def clusters(sample):
     ]
 
 
+@pytest.mark.slow
 def test_splits_have_their_sizes_and_share_no_page():
     pages = []
     for name in NAMES:
@@ -88,6 +89,7 @@ def test_training_pages_of_things_that_are_apart_show_their_boxes():
     assert all(sample.demonstration is None for sample in (*samples("apart-validation"), *samples("small-train")))
 
 
+@pytest.mark.slow
 def test_fixed_regions_follow_no_text(small):
     for kind in ("grid", "random"):
         reward = FixedRegions(kind)

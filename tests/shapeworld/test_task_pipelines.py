@@ -76,6 +76,7 @@ def test_base_has_medium_skill(name, pipe):
     assert score > least[1]
 
 
+@pytest.mark.slow
 def test_sixteen_films_of_the_base_are_right_in_part(pipe):
     """The same in a quarter of the time, without the share of films that are right in every frame."""
     strict, score = video.skill(pipe("video"), 16)

@@ -34,6 +34,7 @@ from mmrl_shapeworld.worlds.world_splits import (
     world_sample,
 )
 
+LARGE = ("crowd", "clip")
 FORMS = [(name, form) for name, world in WORLDS.items() for form in (None, *world.unseen)]
 
 
@@ -74,7 +75,7 @@ def test_annotated_answers_are_well_formed_and_often_wrong(name):
     assert np.isfinite(annotated).all() and 0.5 < annotated.mean() < 0.95
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in WORLDS])
 def test_splits_have_their_sizes_and_share_no_question(name):
     seen: set[tuple[str, bytes]] = set()
     for part, size in SIZES.items():

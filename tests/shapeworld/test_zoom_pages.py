@@ -136,6 +136,7 @@ def test_experts_see_the_letter_and_careless_annotators_often():
     assert 0.6 < np.mean([each["success"] for each in found]) < 0.9
 
 
+@pytest.mark.slow
 def test_splits():
     seen = {}
     for name in (*NAMES[:-3], MORE):

@@ -55,6 +55,7 @@ def test_the_next_generation_begins_as_the_policy_and_leads_it(run):
     assert 0 < moved < 3 * len(own[0]) * 2 * 1e-2  # two updates apart, not four
 
 
+@pytest.mark.slow
 def test_a_kill_before_the_second_generation_changes_nothing(run, fork_server, tmp_path):
     child = RUN.start(fork_server, tmp_path, signals=[signal.SIGKILL], at="os.rename run/checkpoints/.step-4.tmp")
     assert child.wait() == -signal.SIGKILL  # step 4 is the first of the second generation, and is computed again

@@ -246,6 +246,7 @@ def settings_of(tmp_path, *more):
     return [rewards, *small, *quiet, "training.iterations=24", *more]
 
 
+@pytest.mark.slow
 def test_a_language_model_that_hacks_its_reward_is_stopped(tmp_path, capsys):
     """It is paid for digits, and its answers to calculations become wrong."""
     run = train(load_config("shapes-reasoning", settings_of(tmp_path, "training.hacking={window: 4, then: stop}")))

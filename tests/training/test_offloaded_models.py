@@ -159,6 +159,7 @@ def test_an_update_is_that_of_a_teacher_on_the_device(kind):
 # Runs
 
 
+@pytest.mark.slow
 def test_a_pipeline_run_with_an_offloaded_teacher_ends_with_the_same_bytes(tmp_path: Path):
     words = [
         "policy.train=lora",

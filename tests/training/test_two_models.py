@@ -79,6 +79,7 @@ def test_a_kill_at_a_random_moment_changes_nothing(fork_server, undisturbed, tmp
     assert_same(run, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_second_stage_of_a_round_repeats_it(fork_server, undisturbed, tmp_path):
     child = RUN.start(fork_server, tmp_path, signals=[signal.SIGKILL], at="os.rename run/checkpoints/.step-6.tmp")
     assert child.wait() == -signal.SIGKILL

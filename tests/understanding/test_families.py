@@ -22,6 +22,7 @@ from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding import reference_scores as plain
 from tests.understanding.media import as_gif, as_png, frames, picture
 from tests.understanding.tiny_vlms import FAMILIES
+from tests.understanding.vlm_representatives import everyday_families
 
 TEMPERATURE = 0.7
 EXACT = 2e-5  # float32: a log-probability of -10 computed in two shapes; a wrong position costs 0.1 and more
@@ -110,6 +111,7 @@ TABLE = {
         text_alone=False,
     ),
 }
+NAMES = [pytest.param(name, marks=[pytest.mark.breadth] * (name not in everyday_families())) for name in TABLE]
 PICTURES = {"one": [picture(1)], "two": [picture(2, 48, 32), picture(3)], "both": [picture(4)]}
 VIDEOS = {"clip": [frames(5, 4)], "longer": [frames(6, 6)], "both": [frames(7, 3)]}
 TEXTS = {
@@ -166,7 +168,7 @@ class Ran:
         return plain.encode(self.processor, TEXTS[key], PICTURES.get(key, []), VIDEOS.get(key, []))
 
 
-@pytest.fixture(scope="module", params=TABLE)
+@pytest.fixture(scope="module", params=NAMES)
 def ran(request: pytest.FixtureRequest, folder_of: Callable[[str], Path]) -> Ran:
     folder = folder_of(request.param)
     policy = a_policy(folder, train="full")

@@ -1,7 +1,7 @@
 """Choose one tiny family per combination of features, so that the everyday tests cover all of them.
 
-The families of `test_families.py` run every day with more checks, and stand for their combinations. A new row with a
-new combination becomes a representative by itself; the others run under the marker `breadth`.
+The families of `test_families.py` have more checks: of each combination the newest runs every day and stands for it. A
+new row with a new combination becomes a representative by itself; the others run under the marker `breadth`.
 """
 
 from __future__ import annotations
@@ -60,6 +60,12 @@ def served_features(name: str) -> Hashable:
     """
     seen = features(name)
     return seen.axes, seen.videos, seen.mixes
+
+
+@cache
+def everyday_families() -> frozenset[str]:
+    """Return the newest family of `test_families.py` with each combination."""
+    return frozenset({features(name): name for name in tiny.FAMILIES}.values())
 
 
 @cache

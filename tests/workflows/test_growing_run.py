@@ -33,6 +33,7 @@ def straight(tmp_path_factory):
     return train(load_config("shapes-edit", [*KEYS, f"run.dir={folder}"]))
 
 
+@pytest.mark.slow
 def test_edits_become_pictures_to_edit(straight):
     found = read_samples(straight / "added_prompts.jsonl")
     assert len(found) >= 3 and len({each.conditions["image"] for each in found}) == len(found)

@@ -136,6 +136,7 @@ def test_large_images_are_tiled_completely():
     assert tiles((2048, 2048)) == [(0, 0, 2048, 2048)]
 
 
+@pytest.mark.slow
 def test_large_images_score_as_their_tiles_with_little_memory():
     rng = np.random.default_rng(0)
     grid = np.tile(128 + 8 * checks((64, 64), 8), (40, 40, 3))

@@ -49,7 +49,9 @@ def pictures(number, side, seed=0):
     return np.clip(coarse + rng.normal(0, 30, coarse.shape), 0, 255).astype(np.uint8)
 
 
-@pytest.mark.parametrize("name, cases, side", [("alex", 500, 32), ("vgg", 8, 20)])
+@pytest.mark.parametrize(
+    "name, cases, side", [("alex", 50, 32), pytest.param("alex", 500, 32, marks=pytest.mark.slow), ("vgg", 8, 20)]
+)
 def test_lpips_equals_torchmetrics(oracles, network_files, name, cases, side):
     reward = LPIPS(name, str(network_files / f"{name}.safetensors"), device="cpu")
     first, second = pictures(cases, side), pictures(cases, side, seed=1)
