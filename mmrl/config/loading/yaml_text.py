@@ -13,6 +13,11 @@ import yaml
 
 from mmrl.errors import ConfigError
 
+try:  # libyaml's, which is ten times as fast
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:
+    from yaml import SafeLoader  # type: ignore[assignment]
+
 Path = tuple[str | int, ...]
 """Keys and list indices from the top of a document."""
 
@@ -30,7 +35,7 @@ _CORE_SCHEMA = (
 _LINE_BREAKS = set("\x85\u2028\u2029")
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(SafeLoader):
     """Knows the scalars of YAML 1.2 alone."""
 
 
@@ -68,7 +73,8 @@ def parse_yaml(text: str, source: str) -> tuple[Any, dict[Path, int]]:
         return loader.construct_document(node), lines
     except yaml.MarkedYAMLError as err:
         at = err.problem_mark or err.context_mark
-        place = f"{source}:{at.line + 1}" if at else source
+        last = text.rstrip().count("\n")  # what never ends is found missing after the text
+        place = f"{source}:{min(at.line, last) + 1}" if at else source
         raise ConfigError(f"{place}: not valid YAML: {err.problem or err.context}") from None
     except yaml.YAMLError as err:
         raise ConfigError(f"{source}: not valid YAML: {err}") from None
