@@ -24,7 +24,7 @@ ALGORITHMS = {
     "through the reward": "{name: draft, kl: {coef: 0.1, kind: velocity_mse}}",
 }
 EVERY_DAY = ("nft", "online dpo", "through the reward")
-"""One for each kind of loss: of the velocity, of pairs, and of the reward's gradient."""
+"""These have one of each kind of loss: of the velocity, of pairs, and of the gradient of a reward."""
 
 
 def trained(run) -> list[dict[str, float]]:
