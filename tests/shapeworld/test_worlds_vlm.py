@@ -53,6 +53,7 @@ def test_every_text_of_a_world_comes_back_and_is_short(shipped, question_sets, w
     assert max(len(words(question.right).input_ids) for question in question_sets[world]) < LONGEST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_its_rewards_leave_room_in_both_directions(shipped, question_sets, world):
     torch.manual_seed(0)

@@ -128,7 +128,7 @@ def test_guided_gradients_are_those_of_the_mixture(painter_of, name):
     assert slope == pytest.approx((total(2e-4) - total(-2e-4)) / 4e-4, rel=1e-2)
 
 
-@pytest.mark.parametrize("train", ["lora", "full"])
+@pytest.mark.parametrize("train", ["lora", pytest.param("full", marks=pytest.mark.slow)])
 def test_reference_is_the_model_before_training(painter_of, train, tmp_path):
     for name in FAMILIES:
         policy = painter_of(name, train=train, lora=SMALL)

@@ -91,6 +91,7 @@ def accuracy(reward, judged, sigma):
     return (scores[0] > scores[1]).float().mean().item()
 
 
+@pytest.mark.slow
 def test_noisy_latents_are_judged_better_by_a_head_that_was_trained_on_noise(models, judged):
     noisy, clean = (load("learned_latents", model=str(models[name].folder), axis="large", device="cpu")
                     for name in ("noisy", "clean"))  # fmt: skip

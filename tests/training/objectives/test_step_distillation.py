@@ -87,6 +87,7 @@ def test_a_gate_leaves_rows_out_of_the_gradient_and_in_the_mean():
     assert closed is None and metrics == {"gated_share": 0.0}
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_drawn_to_the_pipeline_that_another_run_trained(tmp_path: Path):
     """The teacher is a run that moved far; after some iterations the student is nearer to it than it began."""
     teacher = train(load_config("quickstart", [*SMALL, "algorithm={name: grpo}", "optimizer={lr: 0.02}",
