@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from mmrl.config.sampling import DraftConfig, TokenSamplingConfig
+from mmrl.distributed import processes
 from mmrl.errors import ConfigError
 from mmrl.seeds import row_generators
 from mmrl.tokens import scored_logits
@@ -40,13 +41,11 @@ class DraftCounts:
     tokens: int = 0  # that were written in them
 
     def metrics(self) -> dict[str, float]:
-        """Return the share of accepted guesses and the tokens of a pass, and begin anew."""
-        found = {
-            "drafts/accepted": self.accepted / max(1, self.drafted),
-            "drafts/tokens_per_pass": self.tokens / max(1, self.passes),
-        }
+        """Return the share of accepted guesses and the tokens of a pass, over all processes, and begin anew."""
+        of_all = processes.gather((self.drafted, self.accepted, self.passes, self.tokens))
         self.drafted = self.accepted = self.passes = self.tokens = 0
-        return found
+        drafted, accepted, passes, tokens = map(sum, zip(*of_all, strict=True))
+        return {"drafts/accepted": accepted / max(1, drafted), "drafts/tokens_per_pass": tokens / max(1, passes)}
 
 
 @dataclass
