@@ -159,7 +159,7 @@ def _other_kind_errors(config: TrainConfig, staged: Mapping[str, TrainConfig]) -
     for key, each in staged.items():
         if each.policy.kind != config.policy.kind:
             capabilities = policy_class(each.policy).capabilities
-            known = set(validation_errors(each)) if key.startswith("stages") else set()  # `validation_errors` has those
+            known = set(validation_errors(each if key.startswith("stages") else config))  # which are reported already
             found = validation_errors(each, capabilities)
             yield from (f"{key}: {error}" for error in found if error not in known)
 

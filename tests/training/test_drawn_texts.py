@@ -191,6 +191,10 @@ JOINT = "algorithm={name: joint_grpo}"
     [
         ([JOINT], r"algorithm.painter: models has no painter of kind pipeline \(none is\): add one"),
         (["models={painter: {model: 'shapeworld:sums'}}", JOINT], "algorithm.painter: models has no painter of kind"),
+        (
+            [PAINTER, "models.before={of: painter}", "algorithm={name: joint_grpo, painter: before}"],
+            r"algorithm.painter: models has no before of kind pipeline \(painter\)",
+        ),
         ([PAINTER], "models.painter.train: no stage trains it"),
         (
             [PAINTER, "algorithm={name: joint_grpo, picture: {name: ppo}}"],

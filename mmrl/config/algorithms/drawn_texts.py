@@ -38,7 +38,9 @@ class JointGRPOConfig(PolicyGradientConfig):
         if not isinstance(config.sampling, TokenSamplingConfig):
             yield f"algorithm.name: {self.name} begins with a text, and this policy writes none: choose unigrpo"
             return
-        painters = [name for name in config.models if kind_of(config, name) == "pipeline"]
+        painters = [
+            name for name, model in config.models.items() if model.model and kind_of(config, name) == "pipeline"
+        ]
         if self.painter not in painters:
             known = ", ".join(painters) or "none is"
             yield f"algorithm.painter: models has no {self.painter} of kind pipeline ({known}): add one"
