@@ -263,6 +263,8 @@ class Rollout:
     # of the last turns, and `channel` counts turns
     versions: Tensor | None = None  # [B, T] int64: the updates before the weights that wrote each decision, where they
     # changed within an answer; None: `policy_version` of all
+    drawn: Rollout | None = None  # of a painter, row by row, where the texts of this rollout were drawn; then `media`
+    # are its pictures, and the prompts of its samples are the texts
     remote: bool = False  # True: another process made it; it has no recording, its tensors are on the CPU and pictures
     # in `media` are thumbnails
 
@@ -273,6 +275,8 @@ class Rollout:
 
     def select(self, rows: Sequence[int]) -> Rollout:
         """Return a rollout of these rows, in this order (capability SELECT_ROWS).
+
+        What was drawn of their texts is left out.
 
         Raises:
             ValueError: the policy can only replay all rows of a rollout.
@@ -294,6 +298,7 @@ class Rollout:
             starts=None if self.starts is None else [self.starts[row] for row in rows],
             episodes=None if self.episodes is None else [self.episodes[row] for row in rows],
             versions=None if self.versions is None else self.versions[index.to(self.versions.device)],
+            drawn=None,  # a painter replays all rows of a call
         )
 
 

@@ -27,6 +27,7 @@ from mmrl.config.algorithms.actor_critic import PPOConfig
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.decoder_turns import ReconstructionConfig
+from mmrl.config.algorithms.drawn_texts import JointGRPOConfig
 from mmrl.config.algorithms.mixture import MixConfig, lead_of
 from mmrl.config.algorithms.outcome_learning import OREALConfig
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
@@ -36,9 +37,9 @@ from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
 from mmrl.config.algorithms.stored_answers import ALoLConfig
 from mmrl.config.algorithms.supervised import RejectionSFTConfig
 from mmrl.config.batch_sizes import BatchPlan
-from mmrl.config.named_models import untrained_errors
+from mmrl.config.named_models import kind_of, untrained_errors
 from mmrl.config.sampling import AnySamplingConfig
-from mmrl.config.train import TrainConfig
+from mmrl.config.train import StageConfig, TrainConfig
 from mmrl.config.validation import validation_errors
 from mmrl.data.growing_prompts import GrowingSampler
 from mmrl.data.prompts import PromptSampler
@@ -60,6 +61,7 @@ from mmrl.training.rollouts.controllers import ControlledRollouts
 from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
 from mmrl.training.rollouts.critic_advantages import CriticAdvantages
 from mmrl.training.rollouts.demonstrations import demonstrations_of
+from mmrl.training.rollouts.drawn_texts import DrawnTexts
 from mmrl.training.rollouts.importance_correction import build_importance_correction
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.rollouts.mean_log_probs import MeanLogProbs
@@ -117,10 +119,11 @@ def check(config: TrainConfig) -> None:
     """
     BatchPlan.of(config)
     policy = policy_class(config.policy)
-    staged = [config.staged(stage) for stage in config.stages]
+    staged = {f"stages.{number}": config.staged(stage) for number, stage in enumerate(config.stages)}
+    staged |= _drawn(config)
     pretraining = [] if config.pretraining is None else [config.pretraining.algorithm]
     algorithms = [(algorithm, policy) for algorithm in (config.algorithm, *pretraining)]
-    algorithms += [(each.algorithm, policy_class(each.policy)) for each in staged]
+    algorithms += [(each.algorithm, policy_class(each.policy)) for each in staged.values()]
     for algorithm, learner in algorithms:
         check_compatible(objective_class(algorithm, learner.capabilities), learner, algorithm.experience)
     if errors := [
@@ -140,14 +143,25 @@ def check(config: TrainConfig) -> None:
         raise ConfigError("\n".join(errors))
 
 
-def _other_kind_errors(config: TrainConfig, staged: Sequence[TrainConfig]) -> Iterator[str]:
-    """Yield one message for each setting of a stage that a model of another kind than the policy lacks."""
-    for number, each in enumerate(staged):
+def _drawn(config: TrainConfig) -> dict[str, TrainConfig]:
+    """Return the configuration that the painter of drawn texts learns with, by the key of its algorithm."""
+    joint = config.algorithm
+    if not isinstance(joint, JointGRPOConfig) or kind_of(config, joint.painter) == config.policy.kind:
+        return {}
+    return {"algorithm.picture": config.staged(StageConfig(iterations=1, train=joint.painter, algorithm=joint.picture))}
+
+
+def _other_kind_errors(config: TrainConfig, staged: Mapping[str, TrainConfig]) -> Iterator[str]:
+    """Yield one message for each setting of a stage that a model of another kind than the policy lacks.
+
+    `staged` has the configuration of each by the key that messages begin with.
+    """
+    for key, each in staged.items():
         if each.policy.kind != config.policy.kind:
             capabilities = policy_class(each.policy).capabilities
-            known = set(validation_errors(each))
+            known = set(validation_errors(each if key.startswith("stages") else config))  # which are reported already
             found = validation_errors(each, capabilities)
-            yield from (f"stages.{number}: {error}" for error in found if error not in known)
+            yield from (f"{key}: {error}" for error in found if error not in known)
 
 
 def check_processes(config: TrainConfig, count: int) -> None:
@@ -170,6 +184,8 @@ def check_processes(config: TrainConfig, count: int) -> None:
         errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
     if isinstance(config.algorithm, MixConfig) and len(config.algorithm.terms) > 1:
         errors.append("algorithm.name: mix measures the gradient of each term in one process: train with one")
+    if isinstance(config.algorithm, JointGRPOConfig):
+        errors.append(f"algorithm.name: {config.algorithm.name} draws its texts in one process: start one")
     if trained := [name for name, model in config.models.items() if model.trained]:
         errors.append(f"models.{trained[0]}.train: models beside the policy are trained in one process: start one")
     if config.models and config.run.place not in ("auto", "replicas"):
@@ -347,7 +363,7 @@ def _stage(
         advantage = getattr(lead, "advantage", None) or AdvantageConfig()
         choose = build_row_choice(lead, policy.capabilities)
         overlap, cancellation = config.run.overlap, Cancellation()
-        sampler = sampling_copy(policy) if overlap.is_on else policy
+        sampler = sampling_copy(policy) if overlap.is_on else answering(algorithm, policy, models)
         online = OnlineRollouts(
             policy=sampler,
             sampling_weights=cancellation.checked if overlap.is_on else objective.sampling_weights,
@@ -411,6 +427,20 @@ def _stage(
         handles = {} if models is None else models.handles
         return TrainingSetup(build_stored_answers(config, algorithm, policy, samples, rewards, handles), objective)
     return TrainingSetup(build_offline_source(config, algorithm, policy, samples, prompts), objective)
+
+
+def answering(
+    algorithm: AlgorithmConfig, policy: Any, models: NamedModels | None, sampling: AnySamplingConfig | None = None
+) -> Any:
+    """Return what samples the answers that are scored: the policy, or a chain of it and the painter of its texts.
+
+    `sampling` is that of the painter; None: as it is trained.
+    """
+    if not isinstance(algorithm, JointGRPOConfig) or models is None:
+        return policy
+    guarded = isinstance(algorithm.picture, PolicyGradientConfig) and algorithm.picture.ratio == "guard"
+    reader = algorithm.reader.reader("algorithm.reader")
+    return DrawnTexts(policy, models[algorithm.painter], reader, sampling, guarded)
 
 
 def samples_of_terms(

@@ -233,10 +233,10 @@ def untrained_errors(config: TrainConfig) -> Iterator[str]:
     """
     if POLICY in config.models:
         yield f"models.{POLICY}: this is the name of the policy itself: choose another name"
-    learning = {stage.train for stage in config.stages}
     algorithms = [config.algorithm, *(stage.algorithm for stage in config.stages)]
     if config.pretraining is not None:
         algorithms.append(config.pretraining.algorithm)
+    learning = {stage.train for stage in config.stages} | {getattr(each, "painter", None) for each in algorithms}
     critics = {getattr(algorithm, "critic", None) for algorithm in algorithms}
     parts = {getattr(algorithm, key, None) for algorithm in algorithms for key in ("decoder", "discriminator")}
     for name, model in config.models.items():

@@ -31,13 +31,13 @@ class ReaderConfig(Section):
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed to the reader's constructor."""
 
-    def reader(self) -> Any:
-        """Return the reader, a `mmrl.data.written_prompts.QuestionReader`.
+    def reader(self, key: str = "data.prompts.reader") -> Any:
+        """Return the reader, a `mmrl.data.written_prompts.QuestionReader`; `key` is where errors say it is named.
 
         Raises:
             ConfigError: it cannot be imported, or does not take these arguments.
         """
-        return QUESTION_READERS.build(self.name, self.args, "data.prompts.reader")
+        return QUESTION_READERS.build(self.name, self.args, key)
 
 
 class WrittenPromptsConfig(Section):

@@ -322,16 +322,23 @@ class TrainingLoop:
         """
         gap = 0.0
         if first is not None:
-            gap = processes.largest(first.values().get("log_prob_change_max", 0.0))
-            self._check_replay_gap(gap)
-            accumulator.absorb(first, without=("log_prob_change_max",))
+            changes = {name: f"{self._prefix(name)}log_prob_change_max" for name in self.objective.trained}
+            gaps = {name: processes.largest(first.values().get(key, 0.0)) for name, key in changes.items()}
+            for name, own in gaps.items():
+                self._check_replay_gap(own, self.learners[name])
+            gap = gaps[self.objective.trained[0]]
+            accumulator.absorb(first, without=tuple(changes.values()))
         for name in self.objective.trained:
-            learner, prefix = self.learners[name], "" if name == self.objective.trained[0] else f"{name}/"
+            learner, prefix = self.learners[name], self._prefix(name)
             made = learner.update(self.config.iterations * self.config.epochs * self.config.updates, self.step + 1)
             if made is not None:
                 accumulator.mean(f"{prefix}grad_norm", made.grad_norm)
                 accumulator.mean(f"{prefix}learning_rate", made.learning_rate)
         return gap
+
+    def _prefix(self, name: str) -> str:
+        """Return what the metrics of a trained model begin with: nothing for the one whose rollouts are learnt from."""
+        return "" if name == self.objective.trained[0] else f"{name}/"
 
     def _split(self, batches: list[MicroBatch]) -> list[list[MicroBatch]]:
         """Split micro-batches evenly over the updates; there are fewer updates where there are fewer micro-batches."""
@@ -374,8 +381,9 @@ class TrainingLoop:
         self._check_replay_gap(gap)
         return gap
 
-    def _check_replay_gap(self, gap: float) -> None:
-        bound = self.config.replay_gap_bound(self.precision, self._leading.sampling or self.sampling)
+    def _check_replay_gap(self, gap: float, learner: Learner | None = None) -> None:
+        """Raise unless a gap is within the bound of a learner's decisions; None: those of the leading one."""
+        bound = self.config.replay_gap_bound(self.precision, (learner or self._leading).sampling or self.sampling)
         if not gap <= bound:
             raise RunError(
                 f"replay differs from the rollout by {gap:.1e} (training.max_replay_gap is "

@@ -17,12 +17,19 @@ from mmrl.build.hacking import build_hacking_gauge
 from mmrl.build.load_models import build_learners, build_models, check_reward_models, load_trained
 from mmrl.build.policies import build_policy, check_servers, prepare_samples, use_servers, without_exploration
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
-from mmrl.build.training_setup import StageInputs, build_training_setup, check, check_processes, samples_of_terms
+from mmrl.build.training_setup import (
+    StageInputs,
+    answering,
+    build_training_setup,
+    check,
+    check_processes,
+    samples_of_terms,
+)
 from mmrl.config.algorithms.base import SCORED
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config
 from mmrl.config.loading.overrides import check_same_recipe
-from mmrl.config.named_models import POLICY
+from mmrl.config.named_models import POLICY, sampling_of
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.config.train import StageConfig, TrainConfig
 from mmrl.data.media.reader import reader_of
@@ -75,6 +82,7 @@ class Evaluator:
         settings, data = config.evaluation, config.data
         self._named, self._handles = models, models.handles
         self._policy, self._run, self._settings = policy, run, settings
+        self._answering = answering_without_exploration(config, policy, models)
         self._pictures = config.run.pictures
         self._reader = reader_of(config.media)
         sampling = settings.sampling or without_exploration(config.sampling)
@@ -100,7 +108,7 @@ class Evaluator:
         for name, (samples, draws, sampling) in self._sets.items():
             with self._sampled_from():
                 scored = evaluate(
-                    self._policy,
+                    self._answering,
                     samples,
                     self._suite,
                     draws=draws,
@@ -154,6 +162,13 @@ class Evaluator:
         folder.mkdir(exist_ok=True)
         shutil.copyfile(self._run / CONFIG, folder / CONFIG)
         return folder
+
+
+def answering_without_exploration(config: TrainConfig, policy: Any, models: NamedModels) -> Any:
+    """Return what answers in evaluations: the policy, or a chain of it and the painter of its texts."""
+    painter = getattr(config.algorithm, "painter", None)
+    sampling = None if painter is None else without_exploration(sampling_of(config, painter))
+    return answering(config.algorithm, policy, models, sampling)
 
 
 def _hacking_monitor(config: TrainConfig, suite: Rewards, load: SharedLoader, run: Path) -> HackingMonitor:

@@ -13,7 +13,14 @@ from functools import cache
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld import judged_motions, pictured_captions, preferences, task_splits, two_tasks
+from mmrl_shapeworld import (
+    judged_motions,
+    pictured_captions,
+    preferences,
+    task_splits,
+    terse_captions,
+    two_tasks,
+)
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
 from mmrl_shapeworld.reasoning import (
     answer_pairs,
@@ -78,6 +85,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (judged_motions.NAMES, judged_motions.samples),
     (tuple(task_splits.SPLITS), task_splits.samples),
     (two_tasks.NAMES, two_tasks.samples),
+    (terse_captions.NAMES, terse_captions.samples),
     (pictured_captions.NAMES, pictured_captions.samples),
     (calculation_splits.NAMES, calculation_splits.samples),
     (calculation_chains.NAMES, calculation_chains.samples),

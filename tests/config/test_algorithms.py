@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mmrl.config.algorithms.advantage import ADVANTAGES
-from mmrl.config.algorithms.base import OBJECTIVES
+from mmrl.config.algorithms.base import OBJECTIVES, AlgorithmConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig, PolicyGradientConfig
 from mmrl.config.algorithms.policy_losses import POLICY_LOSSES, PolicyLossConfig
 from mmrl.config.loading.load import parse_config
@@ -34,6 +34,8 @@ def set_keys(section: Section, default: Section, path: str = "") -> list[str]:
         mine, other = getattr(section, key), getattr(default, key, None)
         if isinstance(mine, PolicyLossConfig) and isinstance(other, PolicyLossConfig):
             mine, other = mine.name, other.name
+        if isinstance(mine, AlgorithmConfig):
+            mine = mine.name
         if isinstance(mine, Section) and isinstance(other, Section):
             found += set_keys(mine, other, f"{path}{key}.")
         elif mine != other and path + key != "name":
@@ -75,6 +77,7 @@ def test_one_line_of_yaml_selects_an_algorithm(algorithm):
         "reconstruction",
         "grao",
         "a_lol",
+        "joint_grpo",
     ):  # they name other models, terms or heads, or need demonstrations or texts
         return
     errors = list(config.algorithm.validation_errors(config))

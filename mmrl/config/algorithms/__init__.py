@@ -14,6 +14,7 @@ outcome_learning   OREAL, with credit by the outcome of an answer and the import
 random_policy_valuation  ROVER, whose log-ratios learn the values of a uniformly random policy
 stored_answers     A-LoL, on answers in the data that rewards score
 decoder_turns      RankE, which trains a generator of image tokens together with the decoder of its codec
+drawn_texts        GRPO for a model that writes and one that draws what it wrote, by one reward of the picture
 
 Each section names its objective and states its constraints; `base.OBJECTIVES` has them by name, and
 docs/algorithms.md lists them with their papers. All sections can be imported from here.
@@ -27,7 +28,7 @@ from typing import Any
 _MODULES = (
     *("advantage", "base", "forward_process", "policy_gradient", "policy_losses", "preference", "reward_gradient"),
     *("supervised", "distill", "mixture", "actor_critic", "decoder_turns", "whole_groups", "aligned_groups"),
-    *("stored_answers", "outcome_learning", "random_policy_valuation"),
+    *("stored_answers", "outcome_learning", "random_policy_valuation", "drawn_texts"),
 )
 
 

@@ -28,7 +28,7 @@ _HOME = "mmrl.config.algorithms"
 _MODULES = (
     *("policy_gradient", "forward_process", "reward_gradient", "supervised", "preference"),
     *("distill", "mixture", "actor_critic", "whole_groups", "decoder_turns", "stored_answers", "aligned_groups"),
-    *("outcome_learning", "random_policy_valuation"),
+    *("outcome_learning", "random_policy_valuation", "drawn_texts"),
 )
 OBJECTIVES: Registry[Any] = Registry(
     "mmrl.objectives",

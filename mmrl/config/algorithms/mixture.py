@@ -130,8 +130,9 @@ class MixConfig(AlgorithmConfig):
             if isinstance(term, MixConfig):
                 yield f"algorithm.terms.{number}: a mix in a mix: list its terms here"
                 continue
-            if getattr(term, "critic", None) is not None:
-                yield f"algorithm.terms.{number}: {term.name} has a critic, which a mix has no update for: choose grpo"
+            if beside := [key for key in ("critic", "painter") if getattr(term, key, None) is not None]:
+                message = f"{term.name} has a {beside[0]}, which a mix has no update for: choose grpo"
+                yield f"algorithm.terms.{number}: {message}"
                 continue
             elsewhere = term.experience in ("pairs", "answers") or isinstance(term, OnlineDPOConfig)
             if elsewhere or not (term.on_decisions or term.experience == "demonstrations"):

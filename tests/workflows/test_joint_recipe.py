@@ -1,0 +1,48 @@
+"""The recipe of joint GRPO, as it stands, trains an iteration of the tiny models of its classes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mmrl.build.training_setup import check
+from mmrl.config.loading.load import load_config
+from mmrl.data.jsonl import write_samples
+from mmrl.data.sample import Sample
+from mmrl.workflows.train import train
+from tests.generation import tiny_pipelines
+from tests.understanding import tiny_vlms
+
+REWARD = "def user_text(image, prompt):\n    return image.convert('L').getpixel((0, 0)) / 255 + len(prompt)\n"
+
+
+def test_qwen_writes_what_stable_diffusion_draws(tmp_path: Path):
+    tiny_vlms.build("qwen2_5_vl", tmp_path / "writer")
+    tiny_pipelines.build("sd3").save_pretrained(tmp_path / "painter")
+    sizes = tiny_pipelines.PIPELINES["sd3"].sampling
+    messages = (
+        {"role": "system", "content": "Write it in full."},
+        {"role": "user", "content": "a birthday"},
+    )
+    write_samples([Sample(id=f"s{n}", prompt="", messages=messages) for n in range(2)], tmp_path / "data.jsonl")
+    (tmp_path / "reward.py").write_text(REWARD)
+    words = [
+        f"policy.model={tmp_path / 'writer'}",
+        "policy.dtype=float32",
+        "policy.gradient_checkpointing=false",
+        f"models.painter.model={tmp_path / 'painter'}",
+        "models.painter.lora.rank=2",
+        *(f"models.painter.sampling.{name}={sizes[name]}" for name in ("height", "width")),
+        "models.painter.sampling.steps=3",
+        "sampling.max_new_tokens=4",
+        f"rewards=[{{name: '{tmp_path / 'reward.py'}:user_text'}}]",
+        f"data={{path: '{tmp_path / 'data.jsonl'}', groups: 2, group_size: 2, micro_batch: 4}}",
+        "training.iterations=1",
+        f"run={{dir: '{tmp_path / 'run'}', display: quiet}}",
+    ]
+    config = load_config("unigrpo-qwen25-vl-3b", words)
+    check(config)
+    rows = [json.loads(line) for line in (train(config) / "metrics.jsonl").read_text().splitlines()]
+    (row,) = [row for row in rows if row["kind"] == "train"]
+    assert row["grad_norm"] > 0 and row["painter/grad_norm"] > 0 and row["painter/kl"] == row["kl"] == 0
+    assert 10 <= row["reward/total"] <= 11  # the user's own text is judged, of ten letters
