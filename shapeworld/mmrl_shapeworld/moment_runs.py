@@ -28,7 +28,7 @@ TRAINING = "shapeworld:moments-train"
 SETTINGS = (
     *("policy.model=shapeworld:vlm-worlds", "rewards=[{name: temporal_iou}]", "sampling.max_new_tokens=12"),
     *("algorithm={name: grpo}", "data.groups=16", "data.group_size=8"),
-    *("optimizer={lr: 7.0e-4, betas: [0.9, 0.95], ema: null}", "evaluation.greedy=false", "evaluation.batch=192"),
+    *("optimizer={lr: 7.0e-4, betas: [0.9, 0.95], ema: null}", "evaluation.greedy=false", "evaluation.batch=128"),
     *("run.display=quiet", "run.pictures=0", "training.save_every=1000"),
 )
 """The changes of all runs to the recipe `shapes-vlm`."""
@@ -44,7 +44,7 @@ def grounded_moments(
     imitation: int = 160,
     iterations: int = 40,
     on: str = "shapeworld:moments-validation",
-    prompts: int = 384,
+    prompts: int = 512,
 ) -> dict[str, list[float]]:
     """Train on some of the prompts, and return how well moments of other clips are found.
 
