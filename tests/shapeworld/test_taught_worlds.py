@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import numpy as np
@@ -11,7 +12,7 @@ from mmrl.rewards import RewardInput, load
 from mmrl_shapeworld.captions import HELDOUT_KINDS
 from mmrl_shapeworld.splits import samples
 from mmrl_shapeworld.vqa.canvas import LINE
-from mmrl_shapeworld.worlds import drives, movers
+from mmrl_shapeworld.worlds import drives, moments, movers
 from mmrl_shapeworld.worlds.taught_worlds import SIZES, WORLDS, taught_questions
 
 AXES = {"speed": {"on": 1, "down": 1, "up": 1}, "path": {"way": 1, "left": 1, "right": 1}}
@@ -21,8 +22,16 @@ REWARDS = {
     "movers": [load("agent_plan", limit=10)],
     "grasp": [load("box_iou"), load("path_coverage")],
     "hidden": [load("weighted_pr"), load("mmrl_shapeworld.worlds.hidden_things:HiddenFound")],
+    "moments": [load("temporal_iou")],
 }
-CARELESS = {"drive": (0.9, 1.0), "blot": (0.05, 0.7), "movers": (0.6, 0.9), "grasp": (0.3, 0.8), "hidden": (0.6, 0.8)}
+CARELESS = {
+    "drive": (0.9, 1.0),
+    "blot": (0.05, 0.7),
+    "movers": (0.6, 0.9),
+    "grasp": (0.3, 0.8),
+    "hidden": (0.6, 0.8),
+    "moments": (0.8, 0.9),
+}
 """The mean reward of demonstrations lies between these."""
 EVERY_DAY = [pytest.param(world, marks=[pytest.mark.slow] * (world == "hidden")) for world in WORLDS]
 """The largest takes as long as all others."""
@@ -100,6 +109,22 @@ def test_movers_are_the_circles_from_left_to_right_and_go_to_the_side_of_the_box
         ((x, _),) = each.answer["points"]
         sides = ["right" if x > (box[0] + box[2]) / 2 else "left" for box, _ in circles]
         assert each.answer["steps"] == sides
+
+
+def test_moments_are_seen_in_the_frames_and_pressed_late_at_most():
+    for source, each in taught_questions("moments-train")[:90]:
+        without = {frame.tobytes() for frame in each.frames}
+        assert len(without) == len(each.frames) == moments.FRAMES  # what is joined in a GIF would change all times
+        if source == "moment-never":
+            assert each.answer == [] and each.right == each.annotated == "[]"
+            continue
+        begin, end = (round(2 * at) for at in each.answer)
+        assert (begin, end) == (0, moments.FRAMES) if source == "moment-whole" else 0 < end - begin < moments.FRAMES
+        areas = [int((frame > 0).sum()) for frame in each.frames]
+        there = [area > min(areas) + 40 or source == "moment-whole" for area in areas]
+        assert there == [begin <= number < end for number in range(moments.FRAMES)]
+        pressed = [round(2 * at) for at in json.loads(each.annotated)]
+        assert pressed[0] >= begin - 1 and end <= pressed[1] <= end + 2 and pressed[0] < pressed[1]
 
 
 def test_heldout_kinds_are_in_tests_alone():

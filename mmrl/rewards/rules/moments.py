@@ -28,6 +28,7 @@ from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.json_text import decode_json, number
 from mmrl.rewards.parsing.points import check_comparable, exact_fraction
 from mmrl.rewards.parsing.spans import Span, merge_spans, parse_spans, spans_from_json
+from mmrl.rewards.rules.detection import check_iou_threshold
 from mmrl.rewards.rules.region_iou import SpaceReward, pairwise_iou
 
 _FRAME = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
@@ -48,13 +49,24 @@ class TemporalIoU(Reward):
     name, needs, range = "temporal_iou", ("text", "references.answer"), (0.0, 1.0)
     source = "Temporal-R1, arXiv:2506.01908, on unions of spans"
 
+    def __init__(self, threshold: float | None = None) -> None:
+        """`threshold`: 1 for an IoU of at least this and 0 for any other, hit or miss; None: the IoU itself.
+
+        Raises:
+            RewardError: `threshold` is not in (0, 1].
+        """
+        if threshold is not None:
+            check_iou_threshold(self.name, "threshold", threshold)
+        self.threshold = threshold
+
     def score_one(self, item: RewardInput) -> float:
         try:
             answer = item.references["answer"]
             truth = merge_spans(parse_spans(answer) if isinstance(answer, str) else spans_from_json(answer))
         except InvalidAnswer as err:
             raise ScoringFailed(f"references['answer']: {err}", "reference") from err
-        return temporal_iou(merge_spans(parse_spans(answer_text(item.text or "", resolve_form(item)))), truth)
+        iou = temporal_iou(merge_spans(parse_spans(answer_text(item.text or "", resolve_form(item)))), truth)
+        return iou if self.threshold is None else float(iou >= self.threshold)
 
 
 class TubeIoU(SpaceReward):

@@ -1,8 +1,8 @@
 """Worlds whose form of answer no shipped model knows, each to be taught by the demonstrations of a careless annotator.
 
-`shapeworld:drive-train`, `-development`, `-validation` and `-validation-later`, and so of `blot`, `movers`, `grasp` and
-`hidden`. `drive-right-train` has the questions of `drive-train` with right answers. Samples name no reward, so that a
-run chooses its own. Forms of questions come by turns, and are the sources of samples.
+`shapeworld:drive-train`, `-development`, `-validation` and `-validation-later`, and so of `blot`, `movers`, `grasp`,
+`hidden` and `moments`. `drive-right-train` has the questions of `drive-train` with right answers. Samples name no
+reward, so that a run chooses its own. Forms of questions come by turns, and are the sources of samples.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from mmrl.data.sample import Sample
 from mmrl_shapeworld.vqa.canvas import gif_uri, png_uri
 from mmrl_shapeworld.vqa.questions import Question
-from mmrl_shapeworld.worlds import blotted_texts, drives, graspable_parts, hidden_things, movers
+from mmrl_shapeworld.worlds import blotted_texts, drives, graspable_parts, hidden_things, moments, movers
 from mmrl_shapeworld.worlds.world_splits import checksum
 
 Draw = Callable[[np.random.Generator], Question]
@@ -28,6 +28,7 @@ WORLDS: Mapping[str, Mapping[str, Draw]] = {
     "movers": {"movers": movers.movers},
     "grasp": {"grasp": graspable_parts.grasp},
     "hidden": {"hidden": hidden_things.hidden},
+    "moments": {"moment": moments.moment, "moment-whole": moments.whole, "moment-never": moments.never},
 }
 """The forms of questions of each world by source, in training."""
 TESTED: Mapping[str, Mapping[str, Draw]] = {

@@ -41,6 +41,27 @@ def test_temporal_iou_by_hand(text, truth, score):
     assert (value(TemporalIoU(), text, truth) == 1) == (score == 1)
 
 
+@pytest.mark.parametrize(
+    ("text", "threshold", "score"),
+    [
+        ("[3, 7]", 0.5, 1),
+        ("[5, 7]", 0.5, 1),
+        ("[5, 7]", 0.51, 0),
+        ("[4, 7]", 1.0, 0),
+        ("[3, 7]", 1.0, 1),
+        ("[8, 9]", 0.1, 0),
+    ],
+)
+def test_an_answer_hits_or_misses_a_threshold(text, threshold, score):
+    assert value(TemporalIoU(threshold), text, [3, 7]) == score
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.5, float("nan")])
+def test_a_threshold_is_a_share(threshold):
+    with pytest.raises(RewardError, match="temporal_iou: threshold"):
+        TemporalIoU(threshold)
+
+
 def random_spans(rng, cells):
     ends = np.sort(rng.integers(0, cells + 1, (rng.integers(1, 5), 2)), axis=1)
     ends[:, 1] = np.maximum(ends[:, 1], ends[:, 0] + 1)
