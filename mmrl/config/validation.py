@@ -154,6 +154,9 @@ def _evaluation_errors(config: TrainConfig) -> Iterator[str]:
         )
     if isinstance(evaluation.sampling, SamplingConfig) and evaluation.sampling.branch.at:
         yield "evaluation.sampling.branch: pictures to look at would resemble each other"
+    zigzag = evaluation.sampling.zigzag if isinstance(evaluation.sampling, SamplingConfig) else None
+    if zigzag is not None and zigzag.rows == "alternate":
+        yield "evaluation.sampling.zigzag.rows: every picture is to be drawn alike: set all"
     if not _placeholders(config.run.dir) <= {"name", "seed"}:
         yield f"run.dir: {config.run.dir!r} may hold {{name}} and {{seed}} alone in braces"
 
