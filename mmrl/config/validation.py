@@ -24,6 +24,7 @@ from mmrl.config.data import (
     ShuffledPromptsConfig,
     SuccessReplayConfig,
     TimedGroupSamplingConfig,
+    ValuedPromptsConfig,
 )
 from mmrl.config.denoising_validation import denoising_errors
 from mmrl.config.growing import GrowingPromptsConfig
@@ -325,6 +326,11 @@ def _group_sampling_errors(config: TrainConfig) -> Iterator[str]:
         yield (
             "data.replay: success mends groups that failed as a whole, which data.group_sampling dynamic drops before: "
             "choose one of them, or the replay selective"
+        )
+    if isinstance(data.prompts, ValuedPromptsConfig) and not isinstance(sampling, DynamicGroupSamplingConfig):
+        yield (
+            f"data.prompts: valued chooses what takes the places of groups without a signal, and data.group_sampling "
+            f"{sampling.name} replaces none: choose dynamic, or the prompts variance_aware"
         )
     if isinstance(replay, SelectiveReplayConfig) and replay.capacity < data.group_size:
         yield (
