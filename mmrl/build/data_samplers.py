@@ -23,6 +23,7 @@ from mmrl.config.data import (
     StagedPromptsConfig,
     SuccessReplayConfig,
     TimedGroupSamplingConfig,
+    ValuedPromptsConfig,
     VarianceAwarePromptsConfig,
 )
 from mmrl.config.growing import GrowingPromptsConfig
@@ -34,6 +35,7 @@ from mmrl.data.mixture_prompts import MixtureSampler
 from mmrl.data.prompts import PromptSampler, PromptSource, VarianceAwareSampler
 from mmrl.data.sample import Sample
 from mmrl.data.staged_prompts import StagedSampler
+from mmrl.data.valued_prompts import ValuedSampler
 from mmrl.data.written_prompts import WrittenSampler
 from mmrl.errors import DataError
 from mmrl.training.rollouts.advantage_estimator import DifficultyWeighting
@@ -74,6 +76,8 @@ def build_prompts(
     if isinstance(chosen, GrowingPromptsConfig) and iterations is not None:
         settings = chosen.model_dump(exclude={"name", "proposer"})
         return GrowingSampler(samples, data.groups, seed, chosen.proposer.proposer(), **settings)
+    if isinstance(chosen, ValuedPromptsConfig):
+        return ValuedSampler(samples, data.groups, seed, **chosen.model_dump(exclude={"name"}))
     if isinstance(chosen, VarianceAwarePromptsConfig):
         return VarianceAwareSampler(samples, data.groups, seed, **chosen.model_dump(exclude={"name"}))
     return PromptSampler(samples, data.groups, seed)

@@ -177,11 +177,14 @@ def prepare_samples(
 
 
 def without_exploration(sampling: AnySamplingConfig) -> AnySamplingConfig:
-    """Return the sampling settings for evaluation: denoising along the ODE; tokens are sampled as in training."""
+    """Return the sampling settings for evaluation: denoising along the ODE, each step once.
+
+    Tokens are sampled as in training.
+    """
     if isinstance(sampling, TokenSamplingConfig | ImageTokenSamplingConfig):
         return sampling
-    deterministic = {"transition": TransitionConfig(), "window": WindowConfig(), "branch": BranchConfig()}
-    return sampling.model_copy(update=deterministic)
+    plain = {"transition": TransitionConfig(), "window": WindowConfig(), "branch": BranchConfig(), "zigzag": None}
+    return sampling.model_copy(update=plain)
 
 
 def estimate_memory(config: TrainConfig) -> MemoryEstimate:

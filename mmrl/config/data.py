@@ -38,6 +38,23 @@ class VarianceAwarePromptsConfig(Section):
     """The weight of the difference between the texts of a group."""
 
 
+class ValuedPromptsConfig(Section):
+    """Groups of equal rewards make place for prompts of high value, which are hard and uncertain (VSPO,
+    arXiv:2512.07478); with `group_sampling: {name: dynamic}`."""
+
+    name: Literal["valued"] = "valued"
+    difficulty: NonNegativeFloat = 0.2
+    """The weight of what the mean reward of a prompt's answers lacks to 1 in its value."""
+    uncertainty: NonNegativeFloat = 0.8
+    """The weight of the variance of these rewards, over the largest that there is."""
+
+    @model_validator(mode="after")
+    def _some_prompt_has_a_value(self) -> ValuedPromptsConfig:
+        if not self.difficulty + self.uncertainty:
+            raise ValueError("no prompt has a value: set difficulty or uncertainty above 0")
+        return self
+
+
 class StagedPromptsConfig(Section):
     """The parts of the samples one after another, by `metadata["stage"]` (UItron, arXiv:2508.21767)."""
 
@@ -212,6 +229,7 @@ class TurnFilterConfig(Section):
 PromptsConfig = Annotated[
     Annotated[ShuffledPromptsConfig, Tag("shuffled")]
     | Annotated[VarianceAwarePromptsConfig, Tag("variance_aware")]
+    | Annotated[ValuedPromptsConfig, Tag("valued")]
     | Annotated[StagedPromptsConfig, Tag("staged")]
     | Annotated[HardestPromptsConfig, Tag("hardest")]
     | Annotated[MixturePromptsConfig, Tag("mixture")]

@@ -19,6 +19,7 @@ def denoising_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[
     if config.algorithm.on_decisions:
         yield from _decision_errors(config.algorithm.name, sampling)
     yield from _branch_errors(config, sampling)
+    yield from _zigzag_errors(config, sampling)
     yield from _noise_errors(config, sampling)
 
 
@@ -136,6 +137,34 @@ def _branch_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[st
         yield (
             f"algorithm.importance: {gradient.importance} needs all decisions of a row, and rows share some "
             "(sampling.branch): choose token"
+        )
+
+
+def _zigzag_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[str]:
+    zigzag, branch = sampling.zigzag, sampling.branch
+    if zigzag is None:
+        return
+    if not config.algorithm.on_decisions:
+        yield f"sampling.zigzag: {config.algorithm.name} does not learn from single steps: leave it out"
+    if zigzag.steps >= sampling.steps:
+        yield (
+            f"sampling.zigzag.steps: {zigzag.steps} of the sampler's {sampling.steps} steps (sampling.steps) cannot be "
+            "taken twice, since the last one ends without noise"
+        )
+    if sampling.guidance_scale is not None and sampling.guidance_scale <= zigzag.guidance_scale:
+        yield (
+            f"sampling.zigzag.guidance_scale: {zigzag.guidance_scale} is no weaker than the {sampling.guidance_scale} "
+            "of sampling.guidance_scale, so the second pass would repeat the first"
+        )
+    if sampling.window.before == "noise":
+        yield (
+            "sampling.window.before: steps that are taken twice follow the ODE (sampling.zigzag): leave one of the two "
+            "out"
+        )
+    if zigzag.rows == "alternate" and (branch.at[:1] != (0,) or branch.branching_factor % 2):
+        yield (
+            "sampling.zigzag.rows: neighbours are to begin with the same noise: set sampling.branch to "
+            "{at: [0], branching_factor: 2}, or rows to all"
         )
 
 

@@ -113,6 +113,22 @@ class BranchConfig(Section):
         return int(self.branching_factor ** len(self.at))
 
 
+class ZigzagConfig(Section):
+    """Zigzag sampling: the first steps are taken, undone with weaker guidance, and taken again (arXiv:2412.10891).
+
+    What the stronger guidance put into the latents stays in them, so the second pass begins from noise that knows more
+    of the prompt. Each of these steps costs three.
+    """
+
+    steps: PositiveInt = 1
+    """The number of first steps that are taken twice."""
+    guidance_scale: Annotated[float, Field(ge=1)] = 1.0
+    """The guidance scale of the inversion, below that of the sampler."""
+    rows: Literal["all", "alternate"] = "all"
+    """`alternate`: every second row of a tree (`sampling.branch`). The others begin these steps anew from where they
+    began, so that the rewards of neighbours tell what the zigzag gained (MVC-ZigAL, arXiv:2505.20107)."""
+
+
 class SamplingConfig(Section):
     """The sampler of a diffusion or flow model."""
 
@@ -128,6 +144,8 @@ class SamplingConfig(Section):
     transition: TransitionConfig = TransitionConfig()
     window: WindowConfig = WindowConfig()
     branch: BranchConfig = BranchConfig()
+    zigzag: ZigzagConfig | None = None
+    """Set: the first steps are taken twice."""
     pipeline_args: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the pipeline's `__call__` by name; checked against its signature."""
 

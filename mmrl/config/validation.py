@@ -24,6 +24,7 @@ from mmrl.config.data import (
     ShuffledPromptsConfig,
     SuccessReplayConfig,
     TimedGroupSamplingConfig,
+    ValuedPromptsConfig,
 )
 from mmrl.config.denoising_validation import denoising_errors
 from mmrl.config.growing import GrowingPromptsConfig
@@ -154,6 +155,9 @@ def _evaluation_errors(config: TrainConfig) -> Iterator[str]:
         )
     if isinstance(evaluation.sampling, SamplingConfig) and evaluation.sampling.branch.at:
         yield "evaluation.sampling.branch: pictures to look at would resemble each other"
+    zigzag = evaluation.sampling.zigzag if isinstance(evaluation.sampling, SamplingConfig) else None
+    if zigzag is not None and zigzag.rows == "alternate":
+        yield "evaluation.sampling.zigzag.rows: every picture is to be drawn alike: set all"
     if not _placeholders(config.run.dir) <= {"name", "seed"}:
         yield f"run.dir: {config.run.dir!r} may hold {{name}} and {{seed}} alone in braces"
 
@@ -322,6 +326,11 @@ def _group_sampling_errors(config: TrainConfig) -> Iterator[str]:
         yield (
             "data.replay: success mends groups that failed as a whole, which data.group_sampling dynamic drops before: "
             "choose one of them, or the replay selective"
+        )
+    if isinstance(data.prompts, ValuedPromptsConfig) and not isinstance(sampling, DynamicGroupSamplingConfig):
+        yield (
+            f"data.prompts: valued chooses what takes the places of groups without a signal, and data.group_sampling "
+            f"{sampling.name} replaces none: choose dynamic, or the prompts variance_aware"
         )
     if isinstance(replay, SelectiveReplayConfig) and replay.capacity < data.group_size:
         yield (

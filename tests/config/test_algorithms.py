@@ -157,6 +157,22 @@ TREES = "data={path: 'shapeworld:train', groups: 2, group_size: 8}"
         ),
         (["algorithm.name=diffusion_nft", "sampling.branch.at=[0]"], "sampling.branch: diffusion_nft does not learn"),
         (["evaluation.sampling={branch: {at: [0]}}"], "evaluation.sampling.branch: pictures"),
+        ([f"{SD}, zigzag: {{steps: 10}}}}"], "sampling.zigzag.steps: 10 of the sampler's 10 steps"),
+        (
+            [f"{SD}, guidance_scale: 2, zigzag: {{guidance_scale: 3}}}}"],
+            "sampling.zigzag.guidance_scale: 3.0 is no weaker than the 2.0",
+        ),
+        (
+            [f"{SD}, zigzag: {{}}, window: {{size: 2, move: grow, before: noise}}}}"],
+            "sampling.window.before: steps that are taken twice",
+        ),
+        ([f"{SD}, zigzag: {{rows: alternate}}}}"], "sampling.zigzag.rows: neighbours are to begin with the same noise"),
+        (
+            [f"{SD}, zigzag: {{rows: alternate}}, branch: {{at: [0], branching_factor: 3}}}}"],
+            "sampling.zigzag.rows: neighbours are to begin with the same noise",
+        ),
+        (["algorithm.name=diffusion_nft", "sampling.zigzag={}"], "sampling.zigzag: diffusion_nft does not learn"),
+        (["evaluation.sampling={zigzag: {rows: alternate}}"], "evaluation.sampling.zigzag.rows: every picture"),
         (["algorithm.name=grpo_guard", "sampling.transition.name=cps"], "algorithm.ratio: guard needs steps"),
         (["algorithm={name: grpo_guard, surrogate: topr}"], "algorithm.ratio: guard is for clip and sapo"),
         (["algorithm={name: grpo_guard, importance: sequence}"], "algorithm.ratio: guard normalises each step's own"),
@@ -232,6 +248,13 @@ def test_invalid_exploration_settings_are_rejected(overrides, message):
             "algorithm={name: b2_diffurl, advantage: {name: siblings}}",
         ],
         ["algorithm.name=grpo_guard", "sampling.transition.name=dance_sde"],
+        [
+            f"{SD}, guidance_scale: 4, zigzag: {{rows: alternate}}, branch: {{at: [0]}}}}",
+            TREES,
+            "algorithm.advantage={name: siblings, std: batch}",
+            "rewards=[{name: shapeworld}, {name: shapeworld_clip, at_least: 1.5}]",
+            "evaluation.sampling={guidance_scale: 4, zigzag: {steps: 2}}",
+        ],
     ],
 )
 def test_valid_exploration_settings_are_accepted(overrides):

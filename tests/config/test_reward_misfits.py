@@ -126,7 +126,10 @@ TASK_MEAN, OPTIMAL = "algorithm.advantage={name: task_mean}", "algorithm.advanta
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ([TASK_MEAN, "algorithm.advantage.std=batch"], "only grpo has a choice of spread; task_mean would ignore it"),
+        (
+            [TASK_MEAN, "algorithm.advantage.std=batch"],
+            "only grpo and siblings have a choice of spread; task_mean would ignore it",
+        ),
         ([TASK_MEAN, CONSTRAINT], "and not with task_mean"),
         (["algorithm.advantage={name: scaled_negatives}", CONSTRAINT], "and not with scaled_negatives"),
         ([TASK_MEAN, "algorithm.advantage.channels=[{rewards: [a]}]"], "each is estimated as one reward is"),

@@ -220,7 +220,13 @@ def test_a_split_of_some_tasks_has_their_questions_alone():
     assert all_splits.samples("vlm-video-qa+math-development") == [
         each for each in whole if each.task in ("video-qa", "math")
     ]
+    new = all_splits.samples("vlm-new-development")
+    assert all_splits.samples("vlm-new-temporal-grounding+gui-development") == [
+        each for each in new if each.task in ("temporal-grounding", "gui")
+    ]
     for name in (
+        "vlm-new-detection-train",
+        "vlm-new-gui+gui-train",
         "vlm-detection-test",
         "vlm-detection+detection-train",
         "vlm-gui-train",

@@ -174,7 +174,7 @@ class AdvantageConfig(ComponentSection):
     name: str = "grpo"
     """`grpo`, `dr_grpo`, `rloo`, ... (docs/algorithms.md), an installed estimator, or `path/to/file.py:Name`."""
     std: Literal["group", "batch"] = "group"
-    """grpo: the spread that divides: of each group, or of the whole batch (Flow-GRPO)."""
+    """grpo, siblings: the spread that divides: of each group, or of the whole batch (Flow-GRPO)."""
     ddof: Literal[0, 1] = 0
     """0: population spread (flow_grpo); 1: sample spread (DanceGRPO, verl-omni, trl)."""
     clip: PositiveFloat | None = None
@@ -221,15 +221,15 @@ class AdvantageConfig(ComponentSection):
         """Yield one message for each setting of `config` that cannot work with this estimator."""
         name, draws = self.name, config.data.group_sampling.name
         if not self.has_choice_of_spread and self.std != "group":
-            yield f"algorithm.advantage.std: only grpo has a choice of spread; {name} would ignore it"
+            yield f"algorithm.advantage.std: only grpo and siblings have a choice of spread; {name} would ignore it"
         if self.baseline != "history" and self.history != HistoryConfig():
             yield f"algorithm.advantage.history: only running looks back, and {name} is chosen"
         if self.baseline == "branch" and self.extremes_threshold is not None:
             yield f"algorithm.advantage.extremes_threshold: {name} gives each step its own credit: leave one out"
-        if self.baseline in ("history", "branch", "tree") and constrained(config.rewards):
+        if self.baseline in ("history", "branch") and constrained(config.rewards):
             yield (
-                f"rewards: at_least adds advantages relative to groups, and {name} has none: choose "
-                "algorithm.advantage.name grpo"
+                f"rewards: at_least adds advantages relative to groups or trees, and {name} has none: choose "
+                "algorithm.advantage.name grpo or siblings"
             )
         if self.baseline == "batch" and draws == "dynamic":
             yield (
@@ -458,18 +458,18 @@ class BranchAdvantage(AdvantageConfig):
 
 
 class SiblingAdvantage(AdvantageConfig):
-    """Each reward against those of the rows that share its first steps, over their spread (B2-DiffuRL)."""
+    """Each reward against those of the rows that share its first steps, over their spread (B2-DiffuRL).
+
+    With `std: batch` over that of all rewards: of a pair, its own spread says nothing (MVC-ZigAL, arXiv:2505.20107).
+    """
 
     name: Literal["siblings"] = "siblings"
     function: ClassVar[str | None] = "mmrl.algorithms:grpo_advantages"
     baseline: ClassVar[Baseline] = "tree"
+    takes_constraints: ClassVar[bool] = True
 
     def arguments(self) -> Mapping[str, Any]:
-        return {"std": "group", "ddof": self.ddof}
-
-    @property
-    def has_choice_of_spread(self) -> bool:
-        return False
+        return {"std": self.std, "ddof": self.ddof}
 
 
 class BestOfConfig(Section):

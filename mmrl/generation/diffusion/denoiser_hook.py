@@ -112,7 +112,25 @@ class Guiders:
     """The guiders of a pipeline, with their scale and state."""
 
     def __init__(self, pipeline: DiffusionPipeline) -> None:
+        self._pipeline: Any = pipeline
         self._guiders = guiders_of(pipeline)
+
+    @property
+    def scale(self) -> float:
+        """The guidance scale of the call that runs; it can be set between two denoiser calls, until the call ends.
+
+        Raises:
+            UnsupportedError: the pipeline has none, or reads it but once.
+        """
+        scale = getattr(self._pipeline, "_guidance_scale", None)
+        if self._guiders or not isinstance(scale, int | float):
+            raise UnsupportedError(f"{type(self._pipeline).__name__} has no guidance scale that could change from step "
+                                   "to step: leave sampling.zigzag out")  # fmt: skip
+        return float(scale)
+
+    @scale.setter
+    def scale(self, scale: float) -> None:
+        self._pipeline._guidance_scale = scale
 
     @contextmanager
     def at_scale(self, guidance_scale: float | None) -> Iterator[None]:

@@ -32,6 +32,7 @@ from mmrl.generation.diffusion.scheduler_families import (
 )
 from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
 from mmrl.generation.diffusion.transitions import Level
+from mmrl.generation.diffusion.zigzag import ZigzagSteps
 from mmrl.policy import DecisionCallback, StepOutputs
 from mmrl.seeds import stream_seed
 
@@ -117,11 +118,25 @@ class RecordLoop(Loop):
         self._means: list[list[Tensor]] = []  # [decision][stream], if they are kept
         self._new_schedule = False
         self._last: list[Tensor] = []  # [stream]: x' of the last step
+        self._begun: list[Tensor] = []  # [stream]: x of the last step that is undone
+        self._strong: float | None = None  # the guidance scale, while it is weaker
         self._noise_generator: torch.Generator | None = None
         self._last_replayed: float = math.inf if recording.keeps_latents else 0  # 0: the probe is step 1
 
     def on_schedule(self, scheduler: Any, family: SchedulerFamily) -> None:
         self._new_schedule = bool(self._stepped)  # counts if a step follows
+        if self.recording.zigzag is not None:
+            self.recording.zigzag.lengthen(scheduler, family)
+
+    def on_denoiser_call(self) -> None:
+        super().on_denoiser_call()
+        zigzag = self.recording.zigzag
+        if zigzag is not None and zigzag.undoes(self.step):
+            if self._strong is None:
+                self._strong = self._guiders.scale
+                self._guiders.scale = zigzag.guidance(self._strong)
+        elif self._strong is not None:
+            self._guiders.scale, self._strong = self._strong, None
 
     def clean(self) -> Tensor:
         """Return x_0 [B, ...], all streams joined."""
@@ -163,11 +178,14 @@ class RecordLoop(Loop):
         if self.step == self.latent_stream == 0:
             recording.first_index = step.index
             self._plan(step)
-        if self.step in recording.decisions:
+        zigzag = recording.zigzag
+        if zigzag is not None and zigzag.is_detour(self.step):
+            following = self._detour(step, zigzag)
+        elif self.step in recording.decisions:
             following = self._explore(step)
         elif recording.decisions and self.step < recording.decisions[0] and self.sampling.window.before == "noise":
             following, *_ = self._draw(step)
-        elif (recording.transition is None and not recording.keeps_latents) or (
+        elif (recording.transition is None and not recording.keeps_latents and zigzag is None) or (
             deterministic := step.family.deterministic(step.scheduler)
         ) is None:
             following = step.own()
@@ -196,15 +214,29 @@ class RecordLoop(Loop):
             return
         transition = make_transition(config, step.family, step.scheduler, step.levels)
         recording.transition = with_learned_noise(transition, self._noise)
-        steps = len(step.levels) - step.index
+        steps, zigzag = len(step.levels) - step.index, recording.zigzag
+        steps -= 0 if zigzag is None else zigzag.extra
         window = draw_window(self.sampling.window, steps, recording.shared_seed, recording.iteration)
-        recording.decisions = tuple(window)
+        recording.decisions = tuple(window if zigzag is None else map(zigzag.place, window))
         if any(at >= len(window) for at in recording.branches.config.at):
             raise ConfigError(f"sampling.branch.at: there are {len(window)} decisions, counted from 0, so rows "
                               f"cannot branch at {max(recording.branches.config.at)}")  # fmt: skip
         self._last_replayed = max(self._last_replayed, *recording.decisions, 0)
         device = step.sample.device
         self._noise_generator = torch.Generator(device).manual_seed(stream_seed(recording.seed, "explore"))
+
+    def _detour(self, step: SchedulerStep, zigzag: ZigzagSteps) -> Tensor:
+        """Return x' of a step that is undone, or undoes one, along the ODE."""
+        deterministic = step.family.deterministic(step.scheduler)
+        if deterministic is None or step.index != self.step:
+            raise UnsupportedError("sampling.zigzag: the pipeline begins in the middle of its schedule, where no step "
+                                   "can be taken twice: leave it out")  # fmt: skip
+        mean, _ = step.family.moments(deterministic, step)
+        following = mean.to(step.sample.dtype)
+        if zigzag.undoes(self.step):
+            return zigzag.restart(following, self._begun[self.latent_stream])
+        self._begun = [*(self._begun if self.latent_stream else []), step.sample.clone()]
+        return following
 
     def _draw(self, step: SchedulerStep) -> tuple[Tensor, Tensor, Level]:
         """Return x' with the transition's noise, which rows of a branch share, and its mean and spread.
@@ -249,6 +281,10 @@ class PartialReplayLoop(Loop):
         super().__init__(guiders)
         self.recording = recording
         self._branches = iter(recording.branch_specs)
+
+    def on_schedule(self, scheduler: Any, family: SchedulerFamily) -> None:
+        if self.recording.zigzag is not None:
+            self.recording.zigzag.lengthen(scheduler, family)
 
     def is_computed(self, step: int) -> bool:
         """Return whether this step is computed."""

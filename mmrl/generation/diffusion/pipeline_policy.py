@@ -50,6 +50,7 @@ from mmrl.generation.diffusion.scheduler_families import (
 )
 from mmrl.generation.diffusion.scheduler_hook import intercept_scheduler
 from mmrl.generation.diffusion.support import REFUSED
+from mmrl.generation.diffusion.zigzag import ZigzagSteps
 from mmrl.policy import (
     BackpropSteps,
     Capability,
@@ -210,8 +211,12 @@ class PipelinePolicy:
             shared_seed=seed if request.shared_seed is None else request.shared_seed,
             branches=self._branches_of(requests, sampling),
             iteration=request.iteration,
+            zigzag=None if sampling.zigzag is None else ZigzagSteps(sampling.zigzag),
             keep_means=request.keep_means,
         )
+        if recording.zigzag is not None and self._keeps_latents:
+            raise UnsupportedError("sampling.zigzag: steps that are taken twice cannot be differentiated through: "
+                                   "leave it out")  # fmt: skip
         recording.keeps_latents = self._keeps_latents
         if guiders_take_scale(self.pipeline):
             recording.guidance_scale = sampling.guidance_scale

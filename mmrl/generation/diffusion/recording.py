@@ -18,6 +18,7 @@ from mmrl.generation.diffusion.decisions import BranchTrees
 from mmrl.generation.diffusion.denoiser_hook import GuidanceState
 from mmrl.generation.diffusion.replay_cache import CallCache
 from mmrl.generation.diffusion.transitions import Level, Transition
+from mmrl.generation.diffusion.zigzag import ZigzagSteps
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Recording:
     shared_seed: int  # determines the window; equal for all calls of an iteration
     branches: BranchTrees
     iteration: int = 0  # of training; a window may move with it
+    zigzag: ZigzagSteps | None = None  # the steps that are taken twice
     keep_means: bool = False  # True: the means of decisions are kept as well
     guidance_scale: float | None = None  # of guiders, if the pipeline's call takes none
     call_cache: CallCache = field(default_factory=CallCache)

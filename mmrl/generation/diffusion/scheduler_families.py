@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -73,6 +74,12 @@ class NoiseLevelFamily(SchedulerFamily):
     @abstractmethod
     def noise_level(self, scheduler: Any, place: float) -> float:
         """Return the noise level in (0, 1] at quantile `place` in (0, 1] of the model's training levels."""
+
+    def visit(self, scheduler: Any, places: Sequence[int]) -> None:
+        """Set the schedule to these of its noise levels, in this order; its end is the last of them."""
+        chosen = list(places)
+        scheduler.sigmas, scheduler.timesteps = scheduler.sigmas[chosen], scheduler.timesteps[chosen[:-1]]
+        scheduler.set_begin_index(0)  # equal timesteps cannot be distinguished by value
 
     @abstractmethod
     def set_constant_sigma(self, scheduler: Any, sigma: float) -> int:

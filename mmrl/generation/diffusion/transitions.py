@@ -231,7 +231,8 @@ class DDIM(Transition):
             raise ValueError(f"prediction is {self.prediction}, expected epsilon, v_prediction or sample")
         if self.clip is not None:
             clean = clean.clamp(-self.clip, self.clip)
-        std = self.eta * (sigma_next / sigma) * (1 - (signal / signal_next) ** 2) ** 0.5
+        deterministic = isinstance(self.eta, float) and self.eta == 0  # then a step may lead to more noise as well
+        std = 0.0 if deterministic else self.eta * (sigma_next / sigma) * (1 - (signal / signal_next) ** 2) ** 0.5
         return clean * signal_next + noise * (sigma_next**2 - std**2) ** 0.5, std
 
 

@@ -1,7 +1,8 @@
 """Data sets of questions for a VLM: training, development and validation, the tasks by turns.
 
 The `vlm-*` splits have the tasks on which the embedded model was pre-trained, the `vlm-new-*` splits four other tasks.
-`vlm-detection-train` and `vlm-grounding+math-train` are the questions of some tasks of `vlm-train`.
+`vlm-detection-train` and `vlm-grounding+math-train` are the questions of some tasks of `vlm-train`, and
+`vlm-new-table2latex-train` those of one task of `vlm-new-train`.
 """
 
 from __future__ import annotations
@@ -75,11 +76,15 @@ def tasks_of(split: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the whole split, and the tasks of it that a split's name names; None if it is not the name of a split."""
     if split in NAMES:
         return split, tuple(NEW_TASKS if split in NEW_SPLITS else QUESTIONS)
-    start, _, rest = split.partition("-")
-    names, _, part = rest.rpartition("-")
-    tasks = tuple(names.split("+"))
-    known = all(task in QUESTIONS for task in tasks) and len(set(tasks)) == len(tasks)
-    return (f"vlm-{part}", tasks) if start == "vlm" and f"vlm-{part}" in SPLITS and known else None
+    start = "vlm-new-" if split.startswith("vlm-new-") else "vlm-"
+    names, _, part = split.removeprefix(start).rpartition("-")
+    tasks, whole = tuple(names.split("+")), f"{start}{part}"
+    known = all(task in (NEW_TASKS if whole in NEW_SPLITS else QUESTIONS) for task in tasks)
+    return (
+        (whole, tasks)
+        if split.startswith(start) and whole in NAMES and known and len(set(tasks)) == len(tasks)
+        else None
+    )
 
 
 def samples(split: str) -> list[Sample]:

@@ -77,6 +77,9 @@ FORMS = {
     "repetition": form("repetition", "each word here differs from all others", "no " * 40, "no no no no no no"),
     "format": form("format", SHORT_FORM, "7", "<answer>7</answer>", SHORT_FORM * 2, "<think></think><answer></answer>"),
     "leading_tag": form("leading_tag", "<CT> a lung", "a lung <CT>", "<CT><CT>", "CT", "<\u0421T> a lung", tag="CT"),
+    "parseable": form("parseable", "7", "", "seven or eight", "7 8", answer=7, of="numeric"),
+    "progressive": form("progressive", "7", "8", "", "7 8", answer=7, stages=[{"reward": "numeric"}]),
+    "reached": form("reached", "7", "8", "", "7 8", answer=7, of="numeric", at_least=1.0),
     "adaptive_spread": form("adaptive_spread", SHORT_FORM, "7", SHORT_FORM * 2, others=["7", "8"], of="format"),
     "reflection_length": form(
         "reflection_length", "word " * 20, "", "word", LONG, outcome={"attempts": [0.0, 1.0]}, target=20, most=200

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmrl.config.algorithms.advantage import AdvantageConfig
+from mmrl.config.algorithms.advantage import AdvantageConfig, SiblingAdvantage
 from mmrl.errors import RunError
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardOutput
@@ -43,6 +43,21 @@ def constrained(trainer, at_least: float, start: float = 0.0):
         AdvantageConfig(name="dr_grpo"), trainer.source.suite.weights, constraints
     )
     return trainer
+
+
+def test_pairs_are_compared_in_the_objective_and_in_the_constraint():
+    """By hand: halves of the differences within pairs, over the spread of all, with a multiplier of 1 (MVC-ZigAL)."""
+    view, joint = np.float32([1.0, 0.0, 0.5, 0.5]), np.float32([0.0, 0.2, 0.0, 0.6])
+    output = RewardOutput(values={"total": view, "held": joint}, status={}, detail={})
+    estimator = AdvantageEstimator(
+        SiblingAdvantage(std="batch"),
+        {"view": 1.0},
+        Constraints([Constraint("held", at_least=0.5, start=1.0)]),
+    )
+    found = estimator.advantages(output, torch.tensor([0, 0, 1, 1]))
+    first = torch.tensor([0.5, -0.5, 0.0, 0.0]) / view.std()
+    second = torch.tensor([-0.1, 0.1, -0.3, 0.3]) / joint.std()
+    torch.testing.assert_close(found, (first + second) / 2, atol=1e-3, rtol=1e-3)
 
 
 def learnt(trainer, iterations: int) -> dict[str, list[float]]:

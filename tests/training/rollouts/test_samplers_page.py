@@ -60,7 +60,7 @@ def test_page_names_every_choice(page):
         if name.endswith("Config") and isinstance(section, type) and "name" in section.model_fields
         if section not in (StartsConfig, ControllerConfig)
     ]
-    assert len(names) == 17
+    assert len(names) == 18
     by_name = [*STARTS.built_in, *PROPOSERS.built_in, *CONTROLLERS.built_in]
     assert all(f"`{name}`" in page for name in [*names, *by_name, *get_args(Curve)])
 
