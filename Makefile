@@ -33,7 +33,7 @@ quickstart: $(INSTALLED) ## Teach the shipped model to draw (SEEDS=3 trains seed
 	done; \
 	echo "mmrl evaluate $$*"; $(BIN)/mmrl evaluate "$$@"
 
-test: $(INSTALLED) ## Run the tests (9 minutes on two cores)
+test: $(INSTALLED) ## Run the tests (8 to 16 minutes on two cores)
 	$(BIN)/python -m pytest
 
 test-all: export HYPOTHESIS_PROFILE ?= thorough
