@@ -230,11 +230,14 @@ class VarianceAwareSampler(PromptSampler):
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
         """Update the scores of the prompts of an iteration; with fewer than two scored answers a score is kept."""
-        outcome, diversity = self._weights
         for each in outcomes:
             if len(each.totals) > 1:
-                score = outcome * float(np.var(each.totals)) + diversity * distinct_share(each.answers)
-                self._scores[self._index[each.sample.id]] = score
+                self._scores[self._index[each.sample.id]] = self.score_of(each)
+
+    def score_of(self, found: Outcome) -> float:
+        """Return the score of a prompt from two or more scored answers."""
+        outcome, diversity = self._weights
+        return outcome * float(np.var(found.totals)) + diversity * distinct_share(found.answers)
 
     def metrics(self) -> dict[str, float]:
         """Return the share of prompts that have a score, and their mean score."""

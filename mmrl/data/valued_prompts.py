@@ -53,11 +53,9 @@ class ValuedSampler(VarianceAwareSampler):
         self._chosen = self.take(self._groups)
         return [self.samples[index] for index in self._chosen]
 
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Update the values of the prompts of an iteration; with fewer than two scored answers a value is kept."""
-        for each in outcomes:
-            if len(each.totals) > 1:
-                self._scores[self._index[each.sample.id]] = task_value(each.totals, self._difficulty, self._uncertainty)
+    def score_of(self, found: Outcome) -> float:
+        """Return the value of a prompt from two or more scored answers."""
+        return task_value(found.totals, self._difficulty, self._uncertainty)
 
     def metrics(self) -> dict[str, float]:
         """Return the share of prompts that have a value, and their mean value."""

@@ -17,8 +17,13 @@ import numpy as np
 
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward import BatchReward, Reward, Scored
-from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed, Status
+from mmrl.rewards.core.reward_errors import Failure, RewardError, ScoringFailed, Status
 from mmrl.rewards.core.reward_io import RewardInput, Scope, WeightFile
+
+
+def _passed_on(name: str, failure: Failure) -> ScoringFailed:
+    """Return the failure of another reward as one of the reward that calls it."""
+    return ScoringFailed(f"{name} could not score the answer", failure.kind, failure.transient)
 
 
 class _Verdict(BatchReward):
@@ -26,7 +31,7 @@ class _Verdict(BatchReward):
 
     licence = "of the other reward"
 
-    def __init__(self, of: str, of_args: Mapping[str, Any] | None) -> None:
+    def __init__(self, of: str, of_args: Mapping[str, Any] | None = None) -> None:
         self.inner = load(of, **(of_args or {}))
         if self.inner.scope is not Scope.SAMPLE or self.inner.scheduled:
             raise RewardError(f"{self.name}: {of} must score single answers, and alike throughout training")
@@ -41,8 +46,7 @@ class _Verdict(BatchReward):
         found: list[Scored] = []
         for value, status, failures in zip(output.values[name], output.status[name], output.failures, strict=True):
             if status in (Status.ERROR, Status.TIMEOUT):
-                failure = failures[name]
-                found.append(ScoringFailed(f"{name} could not score the answer", failure.kind, failure.transient))
+                found.append(_passed_on(name, failures[name]))
             else:
                 found.append(float(status is Status.OK and self.holds(float(value))))
         return found
@@ -65,9 +69,6 @@ class Parseable(_Verdict):
 
     name, needs, range = "parseable", ("text",), (0.0, 1.0)
     source = "PRS, arXiv:2512.07478"
-
-    def __init__(self, of: str, of_args: Mapping[str, Any] | None = None) -> None:
-        super().__init__(of, of_args)
 
     def holds(self, value: float) -> bool:
         return True
@@ -148,8 +149,7 @@ class Progressive(BatchReward):
                 rows, output.values[name].tolist(), output.status[name], output.failures, strict=True
             ):
                 if status in (Status.ERROR, Status.TIMEOUT):
-                    failure = failures[name]
-                    failed[row] = ScoringFailed(f"{name} could not score the answer", failure.kind, failure.transient)
+                    failed[row] = _passed_on(name, failures[name])
                     continue
                 totals[row] += stage.weight * stage.grade(value)
                 if status is Status.OK and sign * value >= stage.passed_at:
