@@ -2,27 +2,37 @@
 
     python benchmarks/full_size.py                      # stable-diffusion-3.5-medium, as its recipe says, on CUDA
     python benchmarks/full_size.py flux-dev-lora
+    python benchmarks/full_size.py --loop               # beside the loop that Flow-GRPO published (flow_grpo_loop.py)
+    python benchmarks/full_size.py --profile            # what the GPU does, and how long it waits
     python benchmarks/full_size.py --smoke              # the same code on a CPU, on a model of a few million parameters
 
-Prints pictures per second of the rollout, seconds of the update, the replay gap and peak memory, and then the estimate
-of `--dry-run`. That one counts what a whole iteration records, and a moving average: here is one micro-batch, without.
-Random weights draw noise, but cost what trained ones cost.
+Prints pictures per second of the rollout, seconds of the update, their shares of the speed of a large matrix product,
+the replay gap, and the peak memory beside the estimate of `--dry-run` for a run of this one micro-batch. Random weights
+draw noise, but cost what trained ones cost.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from statistics import median
 
 import torch
 from diffusers import DiffusionPipeline
+from flow_grpo_loop import FlowGRPOLoop
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from mmrl.build.training_setup import build_objective
 from mmrl.config import BatchPlan, TrainConfig, load_config
+from mmrl.data.sample import Sample
+from mmrl.generation.diffusion.denoiser_hook import find_denoisers, set_attention
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.generation.diffusion.scheduler_families import convert_scheduler
 from mmrl.generation.memory.architecture import Architecture, build_component, find_architecture
@@ -98,14 +108,39 @@ def batch_of(rollout: Rollout) -> MicroBatch:
     return MicroBatch(rollout, advantages, scored, (advantages[:, None].to(device) * rollout.mask))
 
 
-def measure(config: TrainConfig, pipeline: DiffusionPipeline) -> None:
-    """Roll out, replay and update one micro-batch a few times."""
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+@dataclass(frozen=True)
+class Measured:
+    """Medians of one loop, and all bytes that were in use at once."""
+
+    rows: int
+    decisions: int
+    rollout_s: float
+    update_s: float
+    peak_bytes: int
+    rollout_flops: float
+    update_flops: float
+    replay_gap: float | None = None
+
+    def lines(self, name: str, peak_flops: float) -> Iterator[str]:
+        """Yield the text of each figure."""
+        yield f"{name}: rows {self.rows}, decisions {self.decisions}"
+        yield f"{name}: rollout {self.rows / self.rollout_s:.3f} pictures/s ({self.rollout_s:.3f} s a call)"
+        yield f"{name}: update {self.update_s:.3f} s, {self.update_s / max(1, self.decisions):.3f} s a decision"
+        yield f"{name}: peak memory {self.peak_bytes / 2**30:.2f} GiB"
+        yield f"{name}: {self.rollout_flops / 1e9:.2f} and {self.update_flops / 1e9:.2f} GFLOP in rollout and update"
+        if peak_flops:
+            shares = (self.rollout_flops / self.rollout_s, self.update_flops / self.update_s)
+            yield f"{name}: {shares[0] / peak_flops:.0%} and {shares[1] / peak_flops:.0%} of a large product's speed"
+        if self.replay_gap is not None:
+            yield f"{name}: replay gap {self.replay_gap:.1e}"
+
+
+def policy_of(config: TrainConfig, pipeline: DiffusionPipeline) -> PipelinePolicy:
+    """Return the policy as `mmrl train` makes it."""
     if config.policy.scheduler:
         pipeline.scheduler = convert_scheduler(pipeline.scheduler, config.policy.scheduler)
-    policy = PipelinePolicy(
+    set_attention(find_denoisers(pipeline), config.policy.attention)
+    return PipelinePolicy(
         pipeline,
         config.sampling,
         config.policy.train,
@@ -113,28 +148,114 @@ def measure(config: TrainConfig, pipeline: DiffusionPipeline) -> None:
         config.policy.denoisers,
         gradient_checkpointing=config.policy.gradient_checkpointing,
     )
-    objective = build_objective(config.algorithm, policy, config.sampling)
-    optimizer = torch.optim.AdamW(policy.parameters_to_train().values(), lr=config.optimizer.lr)
-    rows = BatchPlan.of(config).micro_batch
+
+
+class Step:
+    """Rollout, replay and update of one micro-batch."""
+
+    def __init__(self, config: TrainConfig, policy: PipelinePolicy, sample: Sample) -> None:
+        self.policy, self.sample = policy, sample
+        self.objective = build_objective(config.algorithm, policy, config.sampling)
+        self.optimizer = torch.optim.AdamW(policy.parameters_to_train().values(), lr=config.optimizer.lr)
+        self.rows = BatchPlan.of(config).micro_batch
+
+    @torch.no_grad()
+    def roll_out(self, seed: int) -> Rollout:
+        return self.policy.rollout([RolloutRequest(self.sample, n=self.rows, group=0)], seed=seed)
+
+    def update(self, rollout: Rollout, seed: int) -> None:
+        self.optimizer.zero_grad()
+        self.objective.backward(batch_of(rollout), 1.0, seed, MetricAccumulator())
+        self.optimizer.step()
+
+
+def measure(step: Step) -> Measured:
+    """Time a few steps after one that warms up and counts operations."""
+    reset_peak()
     rollouts: list[float] = []
     updates: list[float] = []
     gaps: list[float] = []
-    with placeholder_sample(pipeline, config.sampling) as sample:
-        for repeat in range(REPEATS + 1):  # the first warms up
-            with seconds(rollouts), torch.no_grad():
-                rollout = policy.rollout([RolloutRequest(sample, n=rows, group=0)], seed=repeat)
-            gaps.append(policy.replay_gap(rollout))
-            optimizer.zero_grad()
-            with seconds(updates):
-                objective.backward(batch_of(rollout), 1.0, repeat, MetricAccumulator())
-                optimizer.step()
-    decisions = rollout.log_probs.shape[1]
-    print(f"rows {rows}, decisions {decisions}, {config.sampling.steps} steps")
-    print(f"rollout     {rows / median(rollouts[1:]):.3f} pictures/s ({median(rollouts[1:]):.2f} s a call)")
-    print(f"update      {median(updates[1:]):.2f} s, {median(updates[1:]) / max(1, decisions):.3f} s a decision")
-    print(f"replay gap  {max(gaps):.1e}")
+    with FlopCounterMode(display=False) as drawing:
+        rollout = step.roll_out(0)
+    with FlopCounterMode(display=False) as learning:
+        step.update(rollout, 0)
+    for seed in range(1, REPEATS + 1):
+        with seconds(rollouts):
+            rollout = step.roll_out(seed)
+        if rollout.log_probs.shape[1]:
+            gaps.append(step.policy.replay_gap(rollout))
+        with seconds(updates):
+            step.update(rollout, seed)
+    return Measured(
+        step.rows,
+        rollout.log_probs.shape[1],
+        median(rollouts),
+        median(updates),
+        peak_bytes(),
+        drawing.get_total_flops(),
+        learning.get_total_flops(),
+        max(gaps, default=None),
+    )
+
+
+def measure_loop(config: TrainConfig, pipeline: DiffusionPipeline, prompt: str, rows: int, decisions: int) -> Measured:
+    """The same work by the published loop."""
+    reset_peak()
+    loop = FlowGRPOLoop(pipeline, config)
+    advantages = torch.ones(rows, device=pipeline.device)
+    advantages[1::2] = -1
+    rollouts: list[float] = []
+    updates: list[float] = []
+    with FlopCounterMode(display=False) as drawing:
+        found = loop.rollout([prompt] * rows)
+    with FlopCounterMode(display=False) as learning:
+        loop.update(found, advantages, decisions)
+    for _ in range(REPEATS):
+        with seconds(rollouts):
+            found = loop.rollout([prompt] * rows)
+        with seconds(updates):
+            loop.update(found, advantages, decisions)
+    operations = (drawing.get_total_flops(), learning.get_total_flops())
+    return Measured(rows, decisions, median(rollouts), median(updates), peak_bytes(), *operations)
+
+
+def reset_peak() -> None:
+    """Begin a new peak."""
     if torch.cuda.is_available():
-        print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB on {torch.cuda.get_device_name()}")
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_bytes() -> int:
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+
+
+def matmul_flops(dtype: torch.dtype) -> float:
+    """Operations per second of a product of two matrices of 8192 x 8192; 0 without a GPU."""
+    if not torch.cuda.is_available():
+        return 0.0
+    one, other = (torch.randn(8192, 8192, device="cuda", dtype=dtype) for _ in range(2))
+    took: list[float] = []
+    for _ in range(8):
+        with seconds(took):
+            for _ in range(10):
+                one @ other
+    return 10 * 2 * 8192**3 / median(took[2:])
+
+
+def profile(name: str, work: Callable[[], object]) -> None:
+    """Print what the GPU spends its time on, and the share of the time in which it computes."""
+    took: list[float] = []
+    with torch.profiler.profile(activities=list(torch.profiler.supported_activities())) as found, seconds(took):
+        work()
+    kernels = [each for each in found.key_averages() if each.device_type == torch.autograd.DeviceType.CUDA]
+    busy = sum(each.self_device_time_total for each in kernels) / 1e6
+    calls = sum(each.count for each in kernels)
+    print(f"profile of {name}: {took[0]:.3f} s, the GPU computes {busy:.3f} s in {calls} kernels", flush=True)
+    for each in sorted(kernels, key=lambda each: -each.self_device_time_total)[:14]:
+        share = each.self_device_time_total / 1e6 / max(busy, 1e-9)
+        print(f"  {share:6.1%} {each.count:6d} x {each.key[:110]}", flush=True)
 
 
 def main() -> None:
@@ -142,6 +263,9 @@ def main() -> None:
     parser.add_argument("recipe", nargs="?", default="sd35-medium-lora")
     parser.add_argument("overrides", nargs="*", help="a.b=c")
     parser.add_argument("--smoke", action="store_true", help="a small model, on the CPU")
+    parser.add_argument("--loop", action="store_true", help="measure the published loop of Flow-GRPO, too")
+    parser.add_argument("--profile", action="store_true", help="print what the GPU spends its time on")
+    parser.add_argument("--out", type=Path, help="a folder for the numbers")
     arguments = parser.parse_args()
     config = load_config(arguments.recipe, [*arguments.overrides, *(SMALL if arguments.smoke else [])])
     dtype, device = getattr(torch, config.policy.dtype), "cpu" if arguments.smoke else "cuda"
@@ -153,9 +277,48 @@ def main() -> None:
         configs = {name: {**settings, **SHRUNK.get(name, {})} for name, settings in architecture.configs.items()}
         architecture = replace(architecture, configs=configs)
     pipeline = random_pipeline(architecture, dtype, device).to(device)
-    measure(config, pipeline)
-    for name, figures in estimate_memory(config, architecture).rows():
+    peak_flops = matmul_flops(dtype)
+    with placeholder_sample(pipeline, config.sampling) as sample:
+        weights = sum(each.nbytes for part in pipeline.components.values() if isinstance(part, nn.Module)
+                      for each in part.parameters())  # fmt: skip
+        step = Step(config, policy_of(config, pipeline), sample)
+        found = {"mmrl": measure(step)}
+        if arguments.loop or arguments.smoke:
+            decisions = found["mmrl"].decisions
+            found["the published loop"] = measure_loop(config, pipeline, sample.prompt, step.rows, decisions)
+        for name, each in found.items():
+            print("\n".join(each.lines(name, peak_flops)), flush=True)
+        if len(found) > 1:
+            ours, theirs = found.values()
+            seconds_of = [each.rollout_s + each.update_s for each in (theirs, ours)]
+            print(f"mmrl is {seconds_of[0] / seconds_of[1]:.2f} times as fast as the published loop", flush=True)
+        if arguments.profile:
+            rollout = step.roll_out(9)
+            profile("a rollout", lambda: step.roll_out(9))
+            profile("an update", lambda: step.update(rollout, 9))
+    single = config.model_copy(update={
+        "data": config.data.model_copy(update={"groups": 1, "group_size": step.rows}),
+        "optimizer": config.optimizer.model_copy(update={"ema": None}),
+        "training": config.training.model_copy(update={"updates": 1}),
+    })  # fmt: skip
+    estimate = estimate_memory(single, architecture)
+    for name, figures in estimate.rows():
         print(f"estimated {name}: {figures}")
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        report = {
+            "recipe": arguments.recipe,
+            "overrides": arguments.overrides,
+            "machine": torch.cuda.get_device_name() if device == "cuda" else "CPU",
+            "torch": torch.__version__,
+            "matmul_flops": peak_flops,
+            "weights_bytes": weights,
+            "estimated_bytes": estimate.total,
+            "transient_estimated": {"rollout": estimate.rollout, "update": estimate.update.peak},
+            **{name: asdict(each) for name, each in found.items()},
+        }
+        label = "-".join([arguments.recipe, config.algorithm.name, str(step.rows)])
+        (arguments.out / f"full_size-{label}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

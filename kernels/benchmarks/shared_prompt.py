@@ -52,7 +52,7 @@ class Sizes:
 
 CASES = {
     "cpu": (Sizes(8, 512, 64, 8, 4, 32, 2), Sizes(16, 1024, 128, 8, 4, 32, 2)),
-    "cuda": (Sizes(16, 1024, 128, 32, 8, 128, 2), Sizes(16, 8192, 1024, 32, 8, 128, 2)),
+    "cuda": (Sizes(16, 1024, 128, 32, 8, 128, 2), Sizes(16, 8192, 1024, 32, 8, 128, 1)),  # plain texts: 30 GiB
 }
 SMOKE = (Sizes(3, 20, 7, 4, 2, 16, 2),)  # too small to win
 SMOKE_DECODER = f"{SMOKE[0].name}, decoder"

@@ -30,16 +30,16 @@ def softmax_rows(
     shifted_tiles, powers_tiles = (torch.empty_like(logits[:size], dtype=wide) for _ in range(2))
     for first in range(0, len(logits), size):
         tile, target = logits[first : first + size], targets[first : first + size, None]
-        shifted, capabilities = shifted_tiles[: len(tile)], powers_tiles[: len(tile)]
+        shifted, powers = shifted_tiles[: len(tile)], powers_tiles[: len(tile)]
         allowed = tile.gather(1, target) > lowest
         torch.sub(tile, tile.amax(1, keepdim=True).to(wide), out=shifted)  # `wide`: or it subtracts in half precision
-        torch.exp(shifted, out=capabilities)
-        total = capabilities.sum(1, keepdim=True)
+        torch.exp(shifted, out=powers)
+        total = powers.sum(1, keepdim=True)
         chosen = (shifted.gather(1, target) - total.log()).where(allowed, -torch.inf)
         log_probs[first : first + size] = chosen[:, 0]
         if entropies is not None:
-            entropies[first : first + size] = total.log()[:, 0] - shifted.mul_(capabilities).sum(1) / total[:, 0]
+            entropies[first : first + size] = total.log()[:, 0] - shifted.mul_(powers).sum(1) / total[:, 0]
         if residual:
-            capabilities.scatter_add_(1, target, -total * allowed)
-            torch.mul(capabilities, 1 / total, out=tile)
+            powers.scatter_add_(1, target, -total * allowed)
+            torch.mul(powers, 1 / total, out=tile)
     return log_probs, entropies

@@ -41,11 +41,11 @@ def softmax_rows_kernel(
         block = tl.load(base + places, mask=inside, other=float("-inf")).to(tl.float32)
         peak = tl.maximum(greatest, tl.max(block, 0))
         shrink = tl.exp(greatest - peak)
-        capabilities = tl.exp(block - peak)
+        powers = tl.exp(block - peak)
         if ENTROPY:
             lean = shrink * (lean + total * (greatest - peak))
-            lean += tl.sum(capabilities * tl.where(inside, block - peak, 0.0), 0)
-        total = total * shrink + tl.sum(capabilities, 0)
+            lean += tl.sum(powers * tl.where(inside, block - peak, 0.0), 0)
+        total = total * shrink + tl.sum(powers, 0)
         greatest = peak
     allowed = chosen > lowest
     tl.store(log_probs + row, tl.where(allowed, chosen - greatest - tl.log(total), float("-inf")))
