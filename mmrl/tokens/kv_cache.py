@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import (
     DYNAMIC_LAYER_TYPE_MAPPING,
@@ -84,6 +85,11 @@ class SharedCache:
     def mask(self) -> SharedPromptMask:
         """The `attention_mask` for one more token in each row."""
         return branching(self.branches, self.prompts)
+
+    def masked_behind(self, place: Tensor) -> SharedPromptMask:
+        """Return the `attention_mask` for a token at `place` [1] int64 of a cache that writes there (`write_at`)."""
+        places = torch.arange(self.written.room, device=place.device)
+        return branching(self.branches, self.prompts, unwritten=places > place)
 
     def keep(self, rows: Tensor) -> SharedCache:
         """Return a cache of the rows at `rows`, in rising order and without repetition. Invalidates this cache."""

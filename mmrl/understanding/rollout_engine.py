@@ -142,7 +142,7 @@ def _generate(
         tokens[writing, place] = sampled
         log_probs[writing, place] = logits.gather(-1, sampled[:, None])[:, 0] - logits.logsumexp(-1)
         newly = torch.isin(sampled, vlm.ends) & ~ended
-        lengths[writing[newly]] = place + 1
+        lengths[writing] = torch.where(newly, place + 1, lengths[writing])  # indexing by a mask would wait for the GPU
         ended |= newly
         unfinished = int((~ended).sum())
         if not unfinished or place + 1 == sampling.max_new_tokens:

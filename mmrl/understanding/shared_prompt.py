@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mmrl.tokens.kv_cache import SharedCache, rows_of_cache
+from mmrl.understanding.decode_graph import DecodeGraph, worth_recording
 from mmrl.understanding.encoded_prompt import CROSS_MASK, EncodedPrompt, SequencePositions, continued, sequence_inputs
 from mmrl.understanding.vlm_family import VLMFamily
 
@@ -81,22 +82,39 @@ class Branch:
     cache: SharedCache
     next_position: Tensor  # [B] int64
     logits: Tensor  # [B, V]
+    written: int = 0  # the number of tokens that each row has after its prompt
+    step: DecodeGraph | None = field(default=None, repr=False)
 
     def expand(self, index: Tensor) -> Branch:
         """Return the rows at `index`, in rising order and without repetition. Invalidates this one."""
         position, logits = self.next_position[index], self.logits[index]
-        return replace(self, cache=self.cache.keep(index), next_position=position, logits=logits)
+        if self.step is not None:
+            self.step.release()
+        return replace(self, cache=self.cache.keep(index), next_position=position, logits=logits, step=None)
 
     def extend(self, tokens: Tensor) -> tuple[Tensor, Branch]:
         """Compute one more token in each row: return its logits [B, 1, V] and the longer rows. Invalidates this one."""
+        step = self.step
+        if step is None and worth_recording(self.model, self.cache, self.written):
+            step = DecodeGraph(self._compute, self.cache, self.next_position, self.written)
+            if not step.record(self.model):
+                step = None
+        logits = step(tokens) if step is not None else self._compute(tokens, self.next_position, self.cache.mask)
+        longer = replace(
+            self, next_position=self.next_position + 1, logits=logits[:, -1], written=self.written + 1, step=step
+        )
+        return logits, longer
+
+    def _compute(self, tokens: Tensor, position: Tensor, mask: Any) -> Tensor:
         out = self.model(
             input_ids=tokens,
-            attention_mask=self.cache.mask,
-            position_ids=_next_positions(self.family, self.next_position, 1),
+            attention_mask=mask,
+            position_ids=_next_positions(self.family, position, 1),
             past_key_values=self.cache.written,
             use_cache=True,
         )
-        return out.logits, replace(self, next_position=self.next_position + 1, logits=out.logits[:, -1])
+        logits: Tensor = out.logits
+        return logits
 
 
 def prefill(model: Any, family: VLMFamily, inputs: dict[str, Tensor], prompts: Sequence[EncodedPrompt] = ()) -> Prefix:

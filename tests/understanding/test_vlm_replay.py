@@ -15,9 +15,11 @@ from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.understanding.prompt_encoder import PromptEncoder
+from mmrl.understanding.vlm import load_vlm
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl.understanding.vlm_replay import TokenRecording, packed_scores, row_scores
 from mmrl_kernels.integrations.transformers import SharedPromptMask, use_shared_prompts
+from tests.device import DEVICE
 from tests.understanding.media import as_png, picture
 
 SHARING = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "smolvlm", "idefics3", "llava", "llava_next"]
@@ -32,8 +34,9 @@ PROMPT_OF = [1, 1, 0, 0, 1]  # prompts need not come in order
 
 
 @pytest.fixture
-def vlm(vlm_of, request):
-    vlm = vlm_of(request.param)
+def vlm(vlm_of, folder_of, request):
+    on_cpu = DEVICE == "cpu"
+    vlm = vlm_of(request.param) if on_cpu else load_vlm(VLMConfig(model=str(folder_of(request.param)), device=DEVICE))
     use_shared_prompts(vlm.model)
     return vlm
 
@@ -41,7 +44,8 @@ def vlm(vlm_of, request):
 def recorded(vlm, samples=SAMPLES) -> TokenRecording:
     encoder = PromptEncoder(vlm, MediaReader(MediaBudget()))
     tokens = torch.randint(0, 250, (5, 5), generator=torch.Generator().manual_seed(0))
-    return TokenRecording([encoder.encode(sample) for sample in samples], PROMPT_OF, tokens, LENGTHS, 0.8)
+    encoded = [encoder.encode(sample) for sample in samples]
+    return TokenRecording(encoded, PROMPT_OF, tokens.to(vlm.device), LENGTHS, 0.8)
 
 
 def gradients(vlm, scores):

@@ -31,6 +31,7 @@ NAME = "mmrl_shared_prompt"
 class _Branching:
     branches: Branches
     prompts: Cache  # of P rows
+    unwritten: Tensor | None  # [room] bool; None: the rows' own keys are those that they have written
 
 
 class SharedPromptMask(Tensor):
@@ -70,9 +71,12 @@ def packed(layout: SharedPromptLayout, device: torch.device) -> SharedPromptMask
     return _mask(layout, device)
 
 
-def branching(branches: Branches, prompts: Cache) -> SharedPromptMask:
-    """The mask of rows that go on from a prompt each; `past_key_values` is their `BranchCache`."""
-    return _mask(_Branching(branches, prompts), branches.prompt_of.device)
+def branching(branches: Branches, prompts: Cache, unwritten: Tensor | None = None) -> SharedPromptMask:
+    """The mask of rows that go on from a prompt each; `past_key_values` is their `BranchCache`.
+
+    `unwritten` [room] bool is True at the places that a cache of fixed shape has not written yet.
+    """
+    return _mask(_Branching(branches, prompts, unwritten), branches.prompt_of.device)
 
 
 def _mask(plan: SharedPromptLayout | _Branching, device: torch.device) -> SharedPromptMask:
@@ -86,6 +90,21 @@ class BranchCache(Cache):  # type: ignore[misc]  # transformers is not typed
 
     def __init__(self, layers: int, room: int) -> None:
         super().__init__(layers=[_RoomyLayer(room) for _ in range(layers)])
+        self.room = room
+
+    def write_at(self, place: Tensor | None) -> None:
+        """Write the next token at `place` [1] int64, and return the keys and values of all places: shapes stay fixed.
+
+        The owner of `place` moves it, masks the places behind it, and says how many tokens were written with `count`.
+        None: write behind the last token again, and return what was written.
+        """
+        for layer in self.layers:
+            layer.place = place
+
+    def count(self, written: int) -> None:
+        """Say how many tokens every row has written."""
+        for layer in self.layers:
+            layer.used = written
 
     def keep(self, rows: Tensor) -> None:
         """Give up all rows but these."""
@@ -99,28 +118,34 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
 
     def __init__(self, room: int) -> None:
         super().__init__()
-        self._room, self._used = room, 0
+        self._room, self.used = room, 0
+        self.place: Tensor | None = None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.dtype, self.device = value_states.dtype, value_states.device
         rows, heads, _, width = key_states.shape
-        self.keys = value_states.new_empty(rows, heads, self._room, width)
-        self.values = value_states.new_empty(rows, heads, self._room, value_states.shape[-1])
+        # Zeros, not `new_empty`: a masked value has weight 0, and 0 times what memory holds may be NaN.
+        self.keys = value_states.new_zeros(rows, heads, self._room, width)
+        self.values = value_states.new_zeros(rows, heads, self._room, value_states.shape[-1])
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        end = self._used + key_states.shape[2]
+        if self.place is not None:
+            self.keys.index_copy_(2, self.place, key_states.to(self.dtype))
+            self.values.index_copy_(2, self.place, value_states)
+            return self.keys, self.values
+        end = self.used + key_states.shape[2]
         if end > self._room:
             raise KernelError(f"a BranchCache with room for {self._room} tokens was given {end}")
-        self.keys[:, :, self._used : end] = key_states
-        self.values[:, :, self._used : end] = value_states
-        self._used = end
+        self.keys[:, :, self.used : end] = key_states
+        self.values[:, :, self.used : end] = value_states
+        self.used = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def get_seq_length(self) -> int:
-        return self._used
+        return self.used
 
     def keep(self, rows: Tensor) -> None:
         """Some rows alone."""
@@ -158,7 +183,7 @@ def _attention(
         raise KernelError(f"branches go on token by token, and {query.shape[2]} came at once")
     layer = now.prompts.layers[module.layer_idx]
     far = (layer.keys.to(query.dtype), layer.values.to(query.dtype))
-    out = branching_attention(query[:, :, 0], *far, key, value, now.branches, scaling)
+    out = branching_attention(query[:, :, 0], *far, key, value, now.branches, scaling, now.unwritten)
     return out[:, None], None
 
 

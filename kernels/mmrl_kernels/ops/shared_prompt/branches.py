@@ -51,6 +51,7 @@ def branching_attention(
     own_value: Tensor,  # [B, K, T, D]
     branches: Branches,
     scale: float | None = None,  # None: 1 / sqrt(D)
+    own_hidden: Tensor | None = None,  # [T] bool; True masks a key that no row has written yet
 ) -> Tensor:  # [B, H, D]
     """Attention of the newest token of every row to its prompt and to what the row wrote; without gradients.
 
@@ -68,7 +69,8 @@ def branching_attention(
         )
     scale = 1 / math.sqrt(width) if scale is None else scale
     grouped = query.unflatten(1, (kv_heads, -1))  # type: ignore[no-untyped-call]  # [B, K, H / K, D]
-    own, its = attend(grouped, own_key, own_value, causal=False, scale=scale)
+    unwritten = None if own_hidden is None else own_hidden[None, None, None]
+    own, its = attend(grouped, own_key, own_value, causal=False, scale=scale, hidden=unwritten)
     index, places = branches.places
     prompts = len(index)  # fewer than there are where the last ones have no rows left
     prompt_key, prompt_value = prompt_key[:prompts], prompt_value[:prompts]
