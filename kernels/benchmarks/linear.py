@@ -7,7 +7,7 @@ which is checked first. Memory is net: what a call takes beyond its inputs, less
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,16 +38,13 @@ Gradients = tuple[Tensor, ...]
 Calls = dict[str, Callable[[], Gradients]]
 
 
-def lines(device: str, smoke: bool) -> list[Line]:
+def lines(device: str, smoke: bool) -> Iterator[Line]:
     """Float32 on a CPU and bfloat16 on a GPU: forward with backward."""
     if LigerFusedLinearGRPOLoss is None:
         _log.warning("Liger is not installed: line left out")
     shapes = SMOKE if smoke else SHAPES[device]
-    return [
-        line
-        for number, (name, sizes) in enumerate(shapes.items())
-        for line in _lines_of(name, Case.make(*sizes, device), smoke, everything=number == 0)
-    ]
+    for number, (name, sizes) in enumerate(shapes.items()):
+        yield from _lines_of(name, Case.make(*sizes, device), smoke, everything=number == 0)
 
 
 @dataclass(frozen=True)
@@ -99,28 +96,27 @@ class Case:
         return sum(each.nbytes for each in (self.hidden, self.weight) if each.requires_grad) / MIB
 
 
-def _lines_of(name: str, case: Case, smoke: bool, everything: bool) -> list[Line]:
+def _lines_of(name: str, case: Case, smoke: bool, everything: bool) -> Iterator[Line]:
     one_pass: Calls = {
         "plain torch": partial(_naive, case),
         "linear_logprob": partial(_logprob, case),
         HINTED: partial(_logprob, case, grad_hint=True),
     }
     if case.hidden.is_cuda:
-        one_pass["torch.compile of plain torch"] = partial(_naive, case, torch.compile(_plain_log_probs))
-    found = _measured(f"{name}, clip", case, one_pass, smoke)
+        one_pass["torch.compile of plain torch"] = partial(_naive, case, torch.compile(_plain_log_probs, dynamic=False))
+    yield from _measured(f"{name}, clip", case, one_pass, smoke)
     if LigerFusedLinearGRPOLoss is not None:
         liger = LigerFusedLinearGRPOLoss(beta=0.0, use_ref_model=False, compiled=not smoke)
         calls = {"Liger": partial(_liger_clip, case, liger), HINTED: one_pass[HINTED]}
-        found += _measured(f"{name}, clip", case, calls, smoke)
+        yield from _measured(f"{name}, clip", case, calls, smoke)
     if not everything:
-        return found
+        return
     frozen = Case(**{**vars(case), "weight": case.weight.detach()})
     calls = {
         "plain torch": partial(_naive, frozen),
         "linear_logprob": partial(_logprob, frozen),
     }
-    found += _measured(f"{name}, clip, frozen layer", frozen, calls, smoke)
-    return found
+    yield from _measured(f"{name}, clip, frozen layer", frozen, calls, smoke)
 
 
 def _naive(case: Case, log_probs: Callable[[Case], Tensor] | None = None) -> Gradients:

@@ -35,23 +35,24 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     lines: list[Line] = []
-    print("\n".join(table([])))
+    print("\n".join(table([])), flush=True)
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
         for name in args.only:
-            found = fresh.submit(measured, name, args.device, args.smoke).result()
-            print("\n".join(table(found)[2:]), flush=True)
-            lines += found
-    if args.out:
-        write(args.out, args.device, lines)
+            lines += fresh.submit(measured, name, args.device, args.smoke).result()
+            if args.out:
+                write(args.out, args.device, lines)
     missed = [f"{line.op}, {line.case}, {line.candidate}: {line.gate}" for line in lines if line.passed is False]
     if missed and not args.smoke:
         raise SystemExit("missed: " + "; ".join(missed))
 
 
 def measured(op: str, device: str, smoke: bool) -> list[Line]:
-    """The lines of an op."""
+    """The lines of an op, printed as they are measured."""
     torch.set_num_threads(1)
-    found: list[Line] = import_module(op).lines(device, smoke)
+    found: list[Line] = []
+    for line in import_module(op).lines(device, smoke):
+        found.append(line)
+        print(table([line])[-1], flush=True)
     return found
 
 

@@ -61,11 +61,13 @@ Results = tuple[Tensor, ...]
 Calls = dict[str, Callable[[], Results]]
 
 
-def lines(device: str, smoke: bool) -> list[Line]:
+def lines(device: str, smoke: bool) -> Iterator[Line]:
     """Forward with backward, in float32 on a CPU and in bfloat16 on a GPU."""
     cases = SMOKE if smoke else CASES[device]
     turns = 1 if smoke else 5 if device == "cpu" else 9
-    return [line for sizes in cases for line in (*_attention(sizes, device, turns), *_decoder(sizes, device, turns))]
+    for sizes in cases:
+        yield from _decoder(sizes, device, turns)
+        yield from _attention(sizes, device, turns)
 
 
 def _attention(sizes: Sizes, device: str, turns: int) -> Iterator[Line]:
