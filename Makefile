@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 UNFINISHED := $(VENV)-unfinished
 RUNS := runs/quickstart
 EXTRAS := test,demo,browser,docs
-BENCHMARKS := $(patsubst %,benchmarks/%.py,replay rewards reward_service media_cache vlm_step vlm_update turns overlap teacher full_size) kernels/benchmarks/run.py
+BENCHMARKS := $(patsubst %,benchmarks/%.py,replay rewards reward_service media_cache vlm_step vlm_update turns overlap teacher full_size full_size_vlm) kernels/benchmarks/run.py
 
 # Models and batches here are small: more threads a process only wait for each other.
 export OMP_NUM_THREADS ?= 1

@@ -101,14 +101,16 @@ def letters(texts: list[str]) -> list[float]:
     return [text.count(LETTER) / max(1, len(text)) for text in texts]
 
 
+EVERYTHING = ModelPartConfig(train=True)
+ALL_WEIGHTS = VLMConfig(model="benchmark", train="full", vision=EVERYTHING, connector=EVERYTHING)
+
+
 class Ours:
     """mmrl's loop, as `mmrl train` runs it, without what it writes."""
 
-    def __init__(self, work: Work, model: Any, processor: Any, folder: Path) -> None:
-        everything = ModelPartConfig(train=True)
-        config = VLMConfig(model="benchmark", train="full", vision=everything, connector=everything)
-        known = describe(model.eval(), processor, torch.device("cpu"))
-        endless = replace(known, ends=torch.tensor([-1]))  # every answer has all of its tokens
+    def __init__(self, work: Work, model: Any, processor: Any, folder: Path, config: VLMConfig = ALL_WEIGHTS) -> None:
+        known = describe(model.eval(), processor, model.device)
+        endless = replace(known, ends=torch.tensor([-1], device=model.device))  # every answer has all of its tokens
         policy = VLMPolicy(endless, config, TokenSamplingConfig(max_new_tokens=work.tokens), MediaConfig())
         samples = []
         for number, (picture, question) in enumerate(zip(pictures(work), questions(work), strict=True)):
@@ -137,6 +139,7 @@ class Ours:
             run=folder,
             trackers=[],
             display=build_display("quiet"),
+            precision=config.dtype,
             sampling="tokens",
         )
         self.prompt_tokens = policy._prompt(samples[0], None).length
@@ -155,7 +158,16 @@ def score_letters(item: RewardInput) -> float:
 class Theirs(TrainerCallback):
     """trl's GRPOTrainer, which calls back after each of its steps."""
 
-    def __init__(self, work: Work, model: Any, processor: Any, folder: Path, after_step: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        work: Work,
+        model: Any,
+        processor: Any,
+        folder: Path,
+        after_step: Callable[[], None],
+        adapters: Any = None,  # a LoraConfig of peft
+        **settings: Any,  # of trl's configuration
+    ) -> None:
         self.after_step = after_step
         self.spent, self.lengths, self.prompt_tokens = [], [], 0
         rows = [
@@ -168,26 +180,30 @@ class Theirs(TrainerCallback):
             reward_funcs=self._reward,
             args=TrlConfig(
                 output_dir=str(folder),
-                per_device_train_batch_size=work.prompts * work.answers,
                 num_generations=work.answers,
                 max_completion_length=work.tokens,
-                generation_kwargs={"min_new_tokens": work.tokens},
                 max_steps=work.turns + 1,
                 learning_rate=1e-4,
                 lr_scheduler_type="constant",
                 loss_type="dr_grpo",
                 scale_rewards="none",
                 beta=0.0,
-                gradient_checkpointing=False,
-                bf16=False,
-                use_cpu=True,
                 report_to=[],
                 logging_strategy="no",
                 save_strategy="no",
                 disable_tqdm=True,
+                **{
+                    "per_device_train_batch_size": work.prompts * work.answers,
+                    "generation_kwargs": {"min_new_tokens": work.tokens},
+                    "gradient_checkpointing": False,
+                    "bf16": False,
+                    "use_cpu": True,
+                    **settings,
+                },
             ),
             train_dataset=Dataset.from_list(rows * 4),
             callbacks=[self],
+            peft_config=adapters,
         )
 
     def _reward(self, prompts: list[Any], completions: list[Any], completion_ids: list[Any], **_: Any) -> list[float]:

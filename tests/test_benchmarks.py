@@ -80,6 +80,20 @@ def test_full_size_benchmark_runs_at_a_small_size(bench):
 
 
 @pytest.mark.slow
+def test_full_size_vlm_benchmark_runs_at_a_small_size(fork_server, repository, tmp_path):
+    script = repository / "benchmarks" / "full_size_vlm.py"
+    profile, out = tmp_path / "profile.json", tmp_path / "results"
+    child = fork_server.script(tmp_path / "run", script, "--smoke", "--profile", str(profile), "--out", str(out))
+    assert child.wait() == 0, child.output_text()
+    assert "2 prompts of 26 tokens (4 of a picture), 4 answers of 40 tokens to each" in child.output_text()
+    kept = json.loads((out / "full_size_vlm.json").read_text())
+    for side in ("mmrl", "trl"):
+        assert kept[side]["step"] >= kept[side]["rollout"] > 0 and kept[side]["update"] > 0
+    assert "| trl |" in (out / "full_size_vlm.md").read_text()
+    assert all(part["calls"] > 0 for part in json.loads(profile.read_text()).values())
+
+
+@pytest.mark.slow
 def test_rewards_benchmark_scores_both_ways_equally(bench):
     rows = re.findall(r"([\d.]+) answers/s one by one +([\d.]+) in a suite +([\d.]+) times", bench("rewards"))
     assert len(rows) == 3 and all(float(ratio) > 0 for _, _, ratio in rows)
