@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import traceback
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from importlib import import_module
@@ -35,25 +36,33 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     lines: list[Line] = []
+    failed: list[str] = []
     print("\n".join(table([])), flush=True)
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
         for name in args.only:
-            lines += fresh.submit(measured, name, args.device, args.smoke).result()
+            found, error = fresh.submit(measured, name, args.device, args.smoke).result()
+            lines += found
+            failed += [f"{name} stopped: {error}"] if error else []
             if args.out:
                 write(args.out, args.device, lines)
     missed = [f"{line.op}, {line.case}, {line.candidate}: {line.gate}" for line in lines if line.passed is False]
+    if failed:
+        raise SystemExit("; ".join(failed))
     if missed and not args.smoke:
         raise SystemExit("missed: " + "; ".join(missed))
 
 
-def measured(op: str, device: str, smoke: bool) -> list[Line]:
-    """The lines of an op, printed as they are measured."""
+def measured(op: str, device: str, smoke: bool) -> tuple[list[Line], str | None]:
+    """The lines of an op, printed as they are measured, and the error that stopped it: the others are kept."""
     torch.set_num_threads(1)
     found: list[Line] = []
-    for line in import_module(op).lines(device, smoke):
-        found.append(line)
-        print(table([line])[-1], flush=True)
-    return found
+    try:
+        for line in import_module(op).lines(device, smoke):
+            found.append(line)
+            print(table([line])[-1], flush=True)
+    except Exception:
+        return found, traceback.format_exc(limit=-3)
+    return found, None
 
 
 def write(folder: Path, device: str, lines: list[Line]) -> None:
