@@ -1,7 +1,7 @@
 """LoRA and full training of the denoisers of a diffusers pipeline.
 
-Trained parameters are float32 for every computation dtype. LoRA adapters cast their input; a fully trained denoiser
-keeps float32 weights and computes under autocast.
+Trained parameters are float32 for every computation dtype. LoRA adapters round their weights to the precision of their
+input; a fully trained denoiser keeps float32 weights and computes under autocast.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from mmrl.config.policy import LoraConfig
 from mmrl.distributed.layout import Layout
 from mmrl.errors import ConfigError
+from mmrl.finetuning.lora_precision import compute_in_input_precision
 from mmrl.finetuning.trainable import FrozenCopy, Trainable, adapters_disabled, check_adapter_state, train_in_float32
 
 ATTENTION = (
@@ -60,6 +61,7 @@ class DiffusersLora:
             targets = _lora_targets(name, denoiser, config.targets)
             _add_adapter(denoiser, PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets))
             train_in_float32(denoiser)
+            compute_in_input_precision(denoiser)
         self._layers = [m for d in self._denoisers.values() for m in d.modules() if isinstance(m, BaseTunerLayer)]
 
     def place(self, layout: Layout) -> None:
