@@ -161,6 +161,26 @@ def test_half_precision_trains_float32_parameters_only(folder_of):
         assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
 
 
+def test_adapters_take_their_inputs_in_half_precision(folder_of):
+    """Autocast narrows what peft would widen: no output and no gradient changes by a bit."""
+    halved = AutoModelForImageTextToText.from_pretrained(folder_of("qwen3_vl"), dtype=torch.bfloat16)
+    layers = lora_of_parts(halved, SMALL, {"language"})._layers
+    trained = [p for p in halved.parameters() if p.requires_grad]
+    torch.manual_seed(0)
+    for parameter in trained:
+        torch.nn.init.normal_(parameter, std=0.1)
+    found = []
+    for widened in (False, True):
+        for layer in layers:
+            assert widened or not layer.cast_input_dtype_enabled
+            layer.cast_input_dtype_enabled = widened
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = halved(input_ids=torch.arange(1, 9)[None]).logits
+        found.append((logits.detach(), *torch.autograd.grad(logits.float().logsumexp(-1).sum(), trained)))
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.equal(theirs) and ours.any()
+
+
 def test_adapters_are_on_the_named_layers_of_fused_experts(folder_of):
     """peft alone would move those of a GLM-4V MoE from dense layers and shared experts to the fused experts."""
     model = AutoModelForImageTextToText.from_pretrained(folder_of("glm4v_moe"))
