@@ -87,6 +87,9 @@ class EvaluationConfig(Section):
     seed: int = 1234
     rewards: tuple[str, ...] = ()
     """Rewards that are measured and never trained on."""
+    best: str = "total"
+    """The metric of evaluations by whose mean the best checkpoint is chosen, the highest: the total, a reward, or one
+    of its further scores, such as `critical_entropy` (Skywork-R1V3)."""
     sampling: AnySamplingConfig | None = None
     """Unset: as in training, but along the ODE. Set: it stands alone, and takes nothing from the training's."""
     greedy: bool = False

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.policy import TargetText, batch_requests
+from mmrl.policy import Rollout, StepOutputs, TargetText, batch_requests
 from mmrl.rewards.core.denoising import Denoised
 from mmrl.rewards.core.text_scoring import TextQuery
 from mmrl.seeds import fold_in
@@ -29,6 +31,25 @@ class ModelHandle:
 
     def log_probs(self, texts: Sequence[TextQuery]) -> list[NDArray[np.float32]]:
         """Return [T] for each text, the log-probability of each of its tokens and of its end."""
+        return self._by_token(texts, lambda rollout: rollout.log_probs)
+
+    def entropies(self, texts: Sequence[TextQuery]) -> list[NDArray[np.float32]]:
+        """Return [T] for each text, the entropy that each of its tokens, and its end, is drawn with, in nats."""
+        return self._by_token(texts, self._entropies)
+
+    def _entropies(self, rollout: Rollout) -> Tensor:  # [B, T]
+        found = torch.zeros_like(rollout.log_probs)
+
+        def visit(now: StepOutputs) -> None:
+            if now.entropy is None:
+                raise ValueError("the replay of a model that writes texts returned no entropies")
+            found[:, list(now.step_indices)] = now.entropy
+
+        self._model.replay(rollout, range(found.shape[1]), visit)
+        return found
+
+    def _by_token(self, texts: Sequence[TextQuery], values: Callable[[Rollout], Tensor]) -> list[NDArray[np.float32]]:
+        """Return [T] for each text, what `values` returns for the tokens of rollouts of all texts."""
         places: dict[tuple[str, str, str], int] = {}
         distinct: list[TextQuery] = []
         for each in sorted(texts, key=lambda each: each.sample.id):  # the answers to a prompt share it in a call
@@ -43,8 +64,8 @@ class ModelHandle:
             ]
             with self._lock:
                 rollout = self._model.score_targets(targets)
-            rows = zip(rollout.log_probs.cpu(), rollout.mask.cpu(), strict=True)
-            found += [log_probs[mask].numpy() for log_probs, mask in rows]
+                rows = zip(values(rollout).cpu(), rollout.mask.cpu(), strict=True)
+            found += [row[mask].numpy() for row, mask in rows]
         _release(self._model, self._lock)
         return [found[places[each.sample.id, each.prefix, each.text]] for each in texts]
 

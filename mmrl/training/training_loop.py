@@ -59,6 +59,7 @@ class TrainingLoop:
     display: Display
     evaluate: Evaluate | None = None
     evaluate_every: int | None = None
+    best: str = "total"  # the metric of evaluations that the best checkpoint has the highest mean of
     warnings: Callable[[], Sequence[str]] | None = None  # about the last evaluation
     name: str = "run"
     recipe: Mapping[str, Any] = field(default_factory=dict)  # the whole configuration, saved in checkpoints
@@ -393,7 +394,11 @@ class TrainingLoop:
             )
 
     def _evaluate(self) -> float | None:
-        """Evaluate and log. Return the mean total, which decides the best checkpoint; None without an evaluation."""
+        """Evaluate and log. Return the mean that decides the best checkpoint, of `best`; None without an evaluation.
+
+        Raises:
+            RunError: evaluations have no such metric.
+        """
         if self.evaluate is None:
             return None
         if self.ahead is not None:
@@ -415,7 +420,13 @@ class TrainingLoop:
         self.display.message(f"evaluation after {self.step} iterations: {summary}{f' ({sources})' if sources else ''}")
         for text in self.warnings() if self.warnings else ():
             self.display.message(f"caution: {text}")
-        return metrics.get("evaluation/total")
+        if (name := f"evaluation/{self.best}") not in metrics:
+            known = [each.removeprefix("evaluation/") for each in metrics if each.startswith("evaluation/")]
+            raise RunError(
+                f"evaluation.best: evaluations have no metric {self.best}, by which the best checkpoint would be "
+                f"chosen; there are {', '.join(known)}"
+            )
+        return metrics[name]
 
     def _report(self, metrics: dict[str, float], phases: Phases, stop_requested: Callable[[], bool]) -> bool:
         """Log and display an iteration; return True if a process shall stop."""

@@ -278,6 +278,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             display=display,
             evaluate=evaluator,
             evaluate_every=config.evaluation.every,
+            best=config.evaluation.best,
             warnings=evaluator.warnings if evaluator else None,
             name=config.name,
             recipe=recipe,

@@ -98,6 +98,24 @@ def test_best_and_last_checkpoints_are_kept(make_trainer):
     assert {p.name for p in (trainer.run / "checkpoints").iterdir()} == {"step-4", "step-6", "index.json"}
 
 
+def test_the_best_checkpoint_is_that_of_another_metric_where_one_is_named(make_trainer):
+    entropies = {0: 0.1, 2: 0.6, 4: float("nan"), 6: 0.5}
+    trainer = make_trainer(
+        evaluate=lambda step: {"evaluation/total": step, "evaluation/critical_entropy": entropies[step]},
+        evaluate_every=2,
+        best="critical_entropy",
+    )
+    trainer.train()
+    assert Checkpoints(trainer.run).index()["best"] == "step-2"  # one that could not be measured is never the best
+
+
+def test_a_best_checkpoint_by_a_metric_that_evaluations_lack_is_refused_before_training(make_trainer):
+    trainer = make_trainer(evaluate=lambda step: {"evaluation/total": 0.0}, best="entropy")
+    with pytest.raises(RunError, match=r"evaluation\.best: evaluations have no metric entropy, .* there are total"):
+        trainer.train()
+    assert trainer.step == 0
+
+
 def test_every_third_checkpoint_is_kept_as_well(make_trainer):
     kept = make_trainer(training={"iterations": 8, "save_every": 1, "keep_every": 3})
     kept.train()

@@ -48,6 +48,20 @@ def test_the_handle_gives_the_log_probs_of_a_text_and_its_end(policy):
     torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=0)
 
 
+def test_the_entropy_of_a_token_is_that_of_all_tokens_that_could_stand_there(policy):
+    vocabulary = policy.vlm.model.get_output_embeddings().weight.shape[0]
+    allowed = [each for each in range(vocabulary) if each not in set(policy.vlm.suppressed.tolist())]
+    targets = [TargetText(WITH_IMAGE, "", 0, token_ids=(each,), prefix="so ") for each in allowed]
+    rollouts = [policy.score_targets(targets[first : first + 512]) for first in range(0, len(targets), 512)]
+    logs = torch.cat([rollout.log_probs[rollout.mask] for rollout in rollouts]).detach().double()
+    assert len(logs) == len(allowed) and logs.exp().sum().item() == pytest.approx(1.0, abs=1e-4)
+    scorer = NamedModels(policy, {}, {}).scorers["policy"]
+    empty, longer = scorer.entropies([TextQuery(WITH_IMAGE, "", "so "), TextQuery(WITH_IMAGE, "it is", "so ")])
+    assert empty.shape == (1,) and len(longer) == 1 + len(policy.vlm.encode("it is"))
+    assert empty[0] == pytest.approx(-(logs.exp() * logs).sum().item(), abs=1e-4)
+    assert longer[0] == pytest.approx(empty[0], abs=1e-5) and abs(longer[1] - longer[0]) > 1e-5
+
+
 def run_config(**models: NamedModelConfig):
     from mmrl.config.loading.load import load_config
 

@@ -107,7 +107,7 @@ class RewardWorker:
         self._calls = DaemonPool(part.concurrency or part.reward.concurrency, f"reward-{part.reward.name}")
 
     def score(self, batch: Sequence[RewardInput], context: RewardContext) -> RewardOutput:
-        """Return the reward's scores of a batch; a score is NaN exactly where its status is a failure.
+        """Return the reward's scores of a batch; NaN exactly where its status is a failure, or not applicable.
 
         Raises:
             RewardError: the reward's output has the wrong names or lengths.
@@ -192,7 +192,7 @@ def _score_checked(reward: Reward, batch: Sequence[RewardInput], context: Reward
         failed = [s in (Status.ERROR, Status.TIMEOUT) for s in output.status[name]]
         values[name] = np.where(np.isfinite(scores) & ~np.array(failed, bool), scores, math.nan).astype(np.float32)
         status[name] = [
-            s if f or math.isfinite(v) else Status.ERROR
+            s if f or math.isfinite(v) or s is Status.NOT_APPLICABLE else Status.ERROR
             for s, f, v in zip(output.status[name], failed, values[name], strict=True)
         ]
         for row, state in enumerate(status[name]):

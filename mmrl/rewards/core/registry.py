@@ -89,6 +89,7 @@ BUILT_IN = {
     # the likelihood of answers under models of the run
     "reference_likelihood": "mmrl.rewards.rules.reference_likelihood:ReferenceLikelihood",
     "reasoning_reflection": "mmrl.rewards.rules.reference_likelihood:ReasoningReflection",
+    "critical_entropy": "mmrl.rewards.rules.critical_entropy:CriticalEntropy",
     "likely_answer": "mmrl.rewards.rules.reference_likelihood:LikelyAnswer",
     "own_votes": "mmrl.rewards.rules.own_votes:OwnVotes",
     "majority": "mmrl.rewards.rules.majority:Majority",

@@ -20,6 +20,7 @@ from mmrl.rewards.core.cache import Unhashable, digest_of, digest_of_source
 from mmrl.rewards.core.reward_errors import (
     Failure,
     InvalidAnswer,
+    NotApplicable,
     RewardError,
     ScoringFailed,
     Status,
@@ -139,6 +140,7 @@ class Reward(TrainerMethods, ABC):
 
         Raises:
             InvalidAnswer: the answer cannot be parsed.
+            NotApplicable: the answer has nothing that the reward measures.
             ScoringFailed: the scorer failed in a way that has a name.
         """
 
@@ -232,6 +234,8 @@ class Reward(TrainerMethods, ABC):
                 return _Row({}, Status.INVALID, str(scored))
             text = f"{self.name} has no worst value for an invalid answer: {scored}"
             return _Row({}, Status.ERROR, text, Failure("unbounded"))
+        if isinstance(scored, NotApplicable):
+            return _Row({}, Status.NOT_APPLICABLE)
         if isinstance(scored, Exception):
             return _Row({}, *failure_record(scored))
         try:

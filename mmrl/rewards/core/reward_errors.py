@@ -7,6 +7,8 @@ Errors during scoring never leave a reward: they become a `Status`. A scorer rep
 
 InvalidAnswer(ValueError)
     the *answer* is malformed: it gets the worst value of the range
+NotApplicable(ValueError)
+    the *answer* has nothing that the reward measures: NaN, and no failure
 ScoringFailed(RuntimeError)
     the *scorer* failed in a way that has a name: NaN (any other exception is a failure of the kind "error")
 """
@@ -38,11 +40,15 @@ class Status(StrEnum):
     STOPPED = "stopped"
     """An earlier scorer of a cascade did not let the answer through: it gets the worst value, without a call."""
     NOT_APPLICABLE = "not_asked"
-    """The answer's sample names other rewards than this one: NaN, and no failure."""
+    """The answer's sample names other rewards than this one, or has nothing that it measures: NaN, and no failure."""
 
 
 class InvalidAnswer(ValueError):
     """The answer, not the scorer, is at fault. The text goes into `RewardOutput.detail`."""
+
+
+class NotApplicable(ValueError):
+    """The answer has nothing that the reward measures, which is no fault of the answer or the scorer."""
 
 
 @dataclass(frozen=True)

@@ -36,5 +36,12 @@ class TextModel(Protocol):
         They are at the temperature of the run's sampling. Equal texts are computed once.
         """
 
+    def entropies(self, texts: Sequence[TextQuery]) -> list[NDArray[np.float32]]:
+        """Return [T] for each text, in nats: the entropy of the distribution that each of its tokens is drawn from, and
+        at last the end of the answer.
+
+        They are at the temperature of the run's sampling. Equal texts are computed once.
+        """
+
     def answers(self, samples: Sequence[Sample], seed: int, draws: int = 1) -> list[list[str]]:
         """Return `draws` answers to each sample, sampled as the run's `sampling` says; equal seeds give equal ones."""

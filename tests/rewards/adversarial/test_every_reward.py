@@ -85,6 +85,7 @@ ELSEWHERE = {
         "bmas",
         "both_orders",
         "cotrained",
+        "critical_entropy",
         "hybrid",
         "learned_text",
         "likely_answer",

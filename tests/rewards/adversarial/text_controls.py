@@ -121,6 +121,9 @@ class Known:
         chances = (0.9 if "8;" in each.prefix else 0.5 if "7;" in each.prefix else 0.1 for each in texts)
         return [np.log(np.full(3, chance, np.float32)) for chance in chances]
 
+    def entropies(self, texts):
+        return [np.array([1.0 if "8;" in each.prefix else 0.1], np.float32) for each in texts]
+
     def answers(self, samples, seed, draws=1):
         return [[f"<think></think>{63 if draw == 0 else 56}" for draw in range(draws)] for _ in samples]
 
@@ -147,6 +150,15 @@ def votes(name: str) -> Control:
 
 
 MODELS = ("policy", "reference")
+
+
+def doubts() -> Control:
+    """Return the control of a measure of doubt: critical words that are written without any, alone or many times."""
+    right, *hostile = (written(text) for text in ("<think>8;Wait", "Wait", "Wait" * 1000, "\0Wait", "7; Wait 8;"))
+    rows = [replace(each, sample=Sample("s", prompt="3+5*7=")) for each in (right, *hostile)]
+    return Control(
+        built("critical_entropy"), rows[0], rows[1:], context=RewardContext(models=dict.fromkeys(MODELS, Known()))
+    )
 
 
 def by_judge(name: str, answer, right: str, *hostile: str, others=(), **args) -> Control:
@@ -265,6 +277,7 @@ CONTROLS: dict[str, Control] = {
     **FORMS,
     **OUTCOMES,
     **{name: likely(name) for name in ("reference_likelihood", "reasoning_reflection", "likely_answer")},
+    "critical_entropy": doubts(),
     "own_votes": votes("own_votes"),
     **JUDGES,
     **OTHER_TEXTS,
