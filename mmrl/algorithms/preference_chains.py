@@ -47,7 +47,7 @@ def chain_ranks(rewards: Tensor) -> Tensor:  # [G, R] finite -> [G] int: 0 for t
     [0, 1, -1, 1]
     """
     check_shapes("G R", rewards=rewards)
-    levels, level, counts = torch.unique(rewards, dim=0, return_inverse=True, return_counts=True)  # in lexicographic order
+    levels, level, counts = torch.unique(rewards, dim=0, return_inverse=True, return_counts=True)  # sorted
     below = (levels[:, None] <= levels[None]).all(-1)  # [L, L]; a level can only be below a later one
     best: list[tuple[int, int]] = []  # answers and ranks of the best chain that ends at a level
     before: list[int] = []
