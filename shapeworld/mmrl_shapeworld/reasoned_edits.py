@@ -32,6 +32,8 @@ KNOWN = 0.6
 """The share of pictures in which the careless annotator names the right thing, and not the other one."""
 SIDES = {"big": (0.36, 0.41), "small": (0.24, 0.28)}
 """The sides of a thing of each size, as shares of the picture's."""
+MOSTLY = 0.8
+"""The least share of the rest that a consistent edit keeps."""
 _SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 
@@ -124,7 +126,7 @@ class EditChecklist(Reward):
 
 
 class EditConsistency(Reward):
-    """The share of the rest of a picture that an edit keeps, in [0, 1]."""
+    """The answer to one question, 0 or 1: is the rest of the picture as it was, for the most part?"""
 
     name = "edit_consistency"
     source = "docs/shapeworld.md"
@@ -133,7 +135,8 @@ class EditConsistency(Reward):
 
     def score_one(self, item: RewardInput) -> float:
         """Compare one edited picture with its source."""
-        return judge_edit(answer_image(item.image), Edit.from_dict(item.references["answer"])).kept
+        verdict = judge_edit(answer_image(item.image), Edit.from_dict(item.references["answer"]))
+        return float(verdict.kept >= MOSTLY)
 
 
 @cache
