@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 QUESTION_READERS: Registry[Any] = Registry(
     "mmrl.question_readers",
     "question reader",
-    {"captions": "mmrl.data.written_captions:Captions"},
+    {
+        "captions": "mmrl.data.written_captions:Captions",
+        "instructions": "mmrl.data.written_instructions:Instructions",
+    },
     base="mmrl.data.written_prompts:QuestionReader",
 )
 """The readers of written questions by name; packages add theirs in the entry-point group `mmrl.question_readers`."""
@@ -27,7 +30,7 @@ class ReaderConfig(Section):
     """A reader of written questions by name, with its settings."""
 
     name: Annotated[str, registered(QUESTION_READERS)]
-    """`captions`, an installed reader, or `path/to/file.py:Class` for one of your own."""
+    """`captions`, `instructions`, an installed reader, or `path/to/file.py:Class` for one of your own."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed to the reader's constructor."""
 

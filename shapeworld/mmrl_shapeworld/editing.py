@@ -76,6 +76,9 @@ class EditVerdict:
     changed: float  # [0, 1]: how far the named thing is what it was to become, where it was
     kept: float  # [0, 1]: how much of the rest still stands
     strict: bool
+    answers: tuple[
+        bool, bool, bool
+    ]  # of the named thing: changed as instructed, the other attribute kept, its size kept
 
 
 def sample_edit(rng: np.random.Generator, kinds: tuple[Kind, ...] = KINDS) -> Edit:
@@ -109,19 +112,20 @@ def judge_edit(picture: Image.Image, edit: Edit) -> EditVerdict:
     pixels = picture.size[0]
     wanted = edit.wanted
     thing = _at(reading.things, wanted)
-    credit = 0.0
+    answers = (False, False, False)
     if thing is not None:
         recolour = edit.kind == "recolour"
         done = thing.colour == wanted.colour if recolour else thing.shape == wanted.shape
         other = thing.shape == wanted.shape if recolour else thing.colour == wanted.colour
         steady = abs(thing.side - wanted.side) <= SIZE
-        credit = 0.6 * done + 0.2 * other + 0.2 * steady
+        answers = (done, other, steady)
+    credit = float(np.dot((0.6, 0.2, 0.2), answers))
     region = thing_mask(edit.source.things[edit.which], pixels) | thing_mask(wanted, pixels)
     kept = kept_share(picture, draw(edit.source, pixels), dilate(region, max(1, pixels // 16)))
     odd = abs(len(reading.things) - len(edit.source.things))
     score = credit * kept * max(0.0, 1 - 2 * reading.dirt) / (1 + 0.5 * odd)
     strict = credit > 0.99 and kept >= KEPT and odd == 0 and reading.dirt <= DIRT
-    return EditVerdict(score, credit, kept, bool(strict))
+    return EditVerdict(score, credit, kept, bool(strict), answers)
 
 
 def _at(things: tuple[Seen, ...], wanted: Thing) -> Seen | None:

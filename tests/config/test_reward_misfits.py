@@ -71,7 +71,12 @@ def test_valid_reward_settings_are_accepted(overrides):
             ["algorithm.advantage.name=pareto", "data.group_sampling={name: dynamic}"],
             "but pareto learns from those whose",
         ),
+        (
+            ["algorithm.advantage.name=chains", "data.group_sampling={name: dynamic}"],
+            "but chains learns from those whose",
+        ),
         (["algorithm.advantage.name=pareto", "rewards.2={name: c, at_least: 1}"], "and not with pareto"),
+        (["algorithm.advantage.name=chains", "rewards.1.weight=0"], "chains orders answers by several rewards"),
         (["algorithm={name: draft}", CONSTRAINT], "and not with this algorithm"),
         (["algorithm={name: rejection_sft}", CONSTRAINT], "and not with best_of"),
         (["algorithm.name=max_rl", CONSTRAINT], "and not with max_rl"),

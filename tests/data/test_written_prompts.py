@@ -11,6 +11,7 @@ import pytest
 
 from mmrl.data.sample import Sample
 from mmrl.data.written_captions import Captions
+from mmrl.data.written_instructions import Instructions
 from mmrl.data.written_prompts import QuestionReader, WrittenSampler
 from mmrl.errors import DataError
 
@@ -118,3 +119,20 @@ def test_captions_take_the_place_of_requests_and_pictures_stay():
     assert reader.read(" \n", parent) is None
     talk = replace(parent, prompt="", messages=({"role": "user", "content": "Describe."},))
     assert reader.read("a circle", talk).last_text == "a circle"
+
+
+def test_an_editor_gets_what_stands_behind_the_thoughts_and_the_users_picture():
+    parent = Sample(id="a", prompt="make the big one green", images=("a.png",), answer={"n": 1}, metadata={"k": 2})
+    reader = Instructions()
+    assert reader.request(parent) is parent
+    edited = replace(parent, prompt="make the circle green", images=(), conditions={"image": "a.png"})
+    assert reader.read("<think>the circle is big</think> make the circle green\n", parent) == edited
+    assert reader.read("make the circle green", parent) == edited
+    found = Instructions(behind=";", condition="image_2").read("the circle is big; make it red", parent)
+    assert (found.prompt, found.conditions) == ("make it red", {"image_2": "a.png"})
+    talk = replace(parent, prompt="", messages=({"role": "user", "content": "make the big one green"},))
+    for sample, empty in ((parent, ""), (talk, "<think>the circle is big</think> ")):
+        read = reader.read(empty, sample)
+        assert (read.prompt, read.messages) == ("make the big one green", ())
+    with pytest.raises(ValueError, match="2 images, and an edit starts from one"):
+        reader.read("make it red", replace(parent, images=("a.png", "b.png")))

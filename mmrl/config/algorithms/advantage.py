@@ -31,6 +31,7 @@ ADVANTAGES: Registry[Any] = Registry(
     named_sections(
         *(lambda: AdvantageConfig, _HOME, "mmrl.config.algorithms.row_advantages"),
         "mmrl.config.algorithms.negative_scaling",
+        "mmrl.config.algorithms.preference_chains",
     ),
     base=f"{_HOME}:AdvantageConfig",
 )

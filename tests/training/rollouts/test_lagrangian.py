@@ -161,6 +161,14 @@ def test_centred_pareto_advantages_sum_to_zero_over_scored_answers():
     torch.testing.assert_close(got, torch.tensor([0.25, 0.25, -0.5, 0.0]))
 
 
+def test_chains_order_answers_by_the_signs_of_weights_and_a_reward_of_weight_0_has_no_part():
+    scored = output(a=[0.0, 1.0, 2.0, 3.0], cost=[5.0, 4.0, 4.5, 0.0], watched=[9.0, 0.0, 5.0, 1.0], total=[0.0] * 4)
+    credit = AdvantageEstimator(AdvantageConfig(name="chains"), {"a": 0.1, "cost": -7.0, "watched": 0.0})
+    got = credit.advantages(scored, torch.zeros(4, dtype=torch.long))
+    ranks = torch.tensor([-1.2247, 0.0, 0.0, 1.2247])  # answers 1 and 2 disagree; of two chains the later one is taken
+    torch.testing.assert_close(got, ranks, atol=1e-4, rtol=0)
+
+
 def test_channels_compare_their_rewards_apart_from_the_total():
     """Right answers differ by their calls, and wrong answers are equal."""
     channels = [{"rewards": ["right"]}, {"rewards": ["calls"], "among": {"right": 1.0}, "weight": 0.5}]
