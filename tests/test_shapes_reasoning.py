@@ -72,3 +72,16 @@ def test_failed_prompts_are_answered_with_hints(tmp_path):
         assert row["starts/rows"] > 16 == row["starts/trained_rows"]
         assert row["zero_variance_share_trained"] < row["zero_variance_share"]
         assert row["replay_gap"] < 1e-4
+
+
+def test_a_model_goes_on_from_beginnings_of_its_own_answers(tmp_path):
+    rule = "data.starts={name: partial_solutions, args: {step_end: ';', share: 0.25}}"
+    few = ("policy.model=shapeworld:remainders", "data.path=shapeworld:remainders-train", "data.validation=null")
+    few += ("training.iterations=2", "data.groups=4", "data.group_size=4", rule)
+    run = train_run(load_config("shapes-reasoning", [*QUIET, *few, f"run.dir={tmp_path / 'run'}"]))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for row in (row for row in rows if row["kind"] == "train"):
+        assert row["partial/states"] > 0 and row["starts/rows"] == 16 + 4 * row["partial/states"]
+        drawn = (row[f"starts/share/{name}"] * row[f"starts/length/{name}"] for name in ("alone", "partial"))
+        assert row["tokens"] == pytest.approx(row["starts/rows"] * sum(drawn))  # a beginning is no decision
+        assert row["replay_gap"] < 1e-4

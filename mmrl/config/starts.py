@@ -22,6 +22,7 @@ STARTS: Registry[Any] = Registry(
         "token_budgets": f"{_RULES}.budget_rule:TokenBudgets",
         "rethinking": f"{_RULES}.rethinking:Rethinking",
         "rephrasing": f"{_RULES}.rephrasing_rule:Rephrasing",
+        "partial_solutions": f"{_RULES}.partial_solutions:PartialSolutions",
     },
     base=f"{_RULES}.start_rules:StartRule",
 )
@@ -32,8 +33,8 @@ class StartsConfig(Section):
     """A start rule by name, with its settings."""
 
     name: Annotated[str, registered(STARTS)]
-    """`solution_hints`, `knowledge_points`, `aid_contrast`, `token_budgets`, `rephrasing`, an installed rule,
-    or `path/to/file.py:Class` for one of your own."""
+    """`solution_hints`, `knowledge_points`, `aid_contrast`, `token_budgets`, `rephrasing`, `partial_solutions`, an
+    installed rule, or `path/to/file.py:Class` for one of your own."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed to the rule's constructor."""
 

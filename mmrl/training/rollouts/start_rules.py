@@ -91,9 +91,9 @@ class StartedGroupSampler:
     def select(self, scored: ScoredRollouts, iteration: int) -> CollectedRollouts:
         """Select as the rule says.
 
-        Metrics: `starts/rounds`, `starts/rows`, `starts/trained_rows`, and of the rows of each label its share of all
-        (`starts/share/<label>`), its mean total (`starts/reward/<label>`) and its mean number of tokens
-        (`starts/length/<label>`); the label of rows without a start is `alone`.
+        Metrics: `tokens` of all rounds, `starts/rounds`, `starts/rows`, `starts/trained_rows`, and of the rows of each
+        label its share of all (`starts/share/<label>`), its mean total (`starts/reward/<label>`) and its mean number of
+        tokens (`starts/length/<label>`); the label of rows without a start is `alone`.
         """
         found = self.rule.select(scored, self.context)
         return replace(found, metrics=start_metrics(scored, found.trained) | found.metrics)
@@ -213,6 +213,7 @@ def start_metrics(scored: ScoredRollouts, trained: Tensor) -> dict[str, float]:
     """Return the metrics of `StartedGroupSampler.select`."""
     names, total, lengths = labels(scored), scored.total, token_counts(scored)
     metrics = {"starts/rounds": float(len(scored.round_sizes)), "starts/rows": float(len(names))}
+    metrics["tokens"] = float(sum(lengths))
     metrics["starts/trained_rows"] = float(trained.sum())
     for name in sorted(set(names)):
         rows = [row for row, each in enumerate(names) if each == name]
