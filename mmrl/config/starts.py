@@ -33,8 +33,8 @@ class StartsConfig(Section):
     """A start rule by name, with its settings."""
 
     name: Annotated[str, registered(STARTS)]
-    """`solution_hints`, `knowledge_points`, `aid_contrast`, `token_budgets`, `rephrasing`, `partial_solutions`, an
-    installed rule, or `path/to/file.py:Class` for one of your own."""
+    """`solution_hints`, `knowledge_points`, `aid_contrast`, `token_budgets`, `rethinking`, `rephrasing`,
+    `partial_solutions`, an installed rule, or `path/to/file.py:Class` for one of your own."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed to the rule's constructor."""
 

@@ -2,9 +2,9 @@
 
 A picture has a big and a small thing. A writer that sees it thinks, and names the thing for an editor, which takes
 things by colour and shape alone: "the red circle is big; make the red circle blue", of which the reader `instructions`
-takes what stands behind the semicolon. `shapeworld:reasoned-train`,
-`-development` and `-validation` share no picture. The demonstrations of `reasoned-taught` are those of a careless
-annotator of the pictures of training, who takes one thing for the other in many of them.
+takes what stands behind the semicolon. `shapeworld:reasoned-train`, `-development` and `-validation` share no picture.
+The demonstrations of `reasoned-taught` are those of a careless annotator of the pictures of training, who takes one
+thing for the other in many of them.
 """
 
 from __future__ import annotations
