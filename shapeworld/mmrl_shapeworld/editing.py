@@ -76,7 +76,7 @@ class EditVerdict:
     changed: float  # [0, 1]: how far the named thing is what it was to become, where it was
     kept: float  # [0, 1]: how much of the rest still stands
     strict: bool
-    answers: tuple[bool, bool, bool]  # of the named thing: changed as asked, other attribute kept, size kept
+    answers: tuple[bool, bool, bool]  # of the named thing: changed as instructed, other attribute kept, size kept
 
 
 def sample_edit(rng: np.random.Generator, kinds: tuple[Kind, ...] = KINDS) -> Edit:
