@@ -21,19 +21,10 @@ class RoundedLinear(nn.Linear):
         return F.linear(input, self.weight.to(input.dtype))
 
 
-def keep_input_precision(model: nn.Module) -> None:
-    """Let the adapted linear layers of `model` leave their input in its precision.
-
-    For models that compute under autocast, which rounds the weights of adapters itself.
-    """
+def compute_in_input_precision(model: nn.Module) -> None:
+    """Let adapters of linear layers of `model` compute in the precision of their input, with or without autocast."""
     for layer in _adapted_linear_layers(model):
         layer.cast_input_dtype_enabled = False
-
-
-def compute_in_input_precision(model: nn.Module) -> None:
-    """Let the adapters of linear layers of `model` compute in the precision of their input, without autocast."""
-    keep_input_precision(model)
-    for layer in _adapted_linear_layers(model):
         for linear in _adapters(layer):
             linear.__class__ = RoundedLinear  # the same parameters, under the same names
 

@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 from mmrl.config.policy import LoraConfig
 from mmrl.distributed.layout import Layout
 from mmrl.errors import ConfigError
-from mmrl.finetuning.lora_precision import keep_input_precision
+from mmrl.finetuning.lora_precision import compute_in_input_precision
 from mmrl.finetuning.trainable import FrozenCopy, adapters_disabled, check_adapter_state, train_in_float32
 
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -41,7 +41,7 @@ class TransformersLora:
         if odd := sorted(adapted ^ set(layers))[:3]:
             raise ConfigError(f"policy.lora.targets: peft adapted other layers than those; they differ in {odd}")
         train_in_float32(model)
-        keep_input_precision(model)
+        compute_in_input_precision(model)
         self._layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
 
     def place(self, layout: Layout) -> None:

@@ -9,7 +9,7 @@ import torch
 from peft import LoraConfig, inject_adapter_in_model
 from torch import nn
 
-from mmrl.finetuning.lora_precision import compute_in_input_precision, keep_input_precision
+from mmrl.finetuning.lora_precision import compute_in_input_precision
 from mmrl.finetuning.trainable import train_in_float32
 
 HALVES = [torch.bfloat16, torch.float16]
@@ -68,7 +68,7 @@ def test_nothing_but_weights_is_kept_in_float32(dtype):
 
 def test_under_autocast_no_input_is_cast_twice():
     model, inputs = adapted(torch.bfloat16), torch.randn(50, 64, dtype=torch.bfloat16)
-    keep_input_precision(model)
+    compute_in_input_precision(model)
     with torch.autocast("cpu", torch.bfloat16):
         assert saved_precisions(model, inputs) == {torch.bfloat16}
 
