@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
@@ -244,20 +245,28 @@ def matmul_flops(dtype: torch.dtype) -> float:
     return 10 * 2 * 8192**3 / median(took[2:])
 
 
-def profile(name: str, work: Callable[[], object]) -> None:
-    """Print what the GPU spends its time on, and the share of the time in which it computes."""
-    took: list[float] = []
+def profile(name: str, work: Callable[[], object]) -> dict[str, Any]:
+    """Return, and print, what the GPU spends its time on, and the share of the time in which it computes."""
     on_gpu = torch.cuda.is_available()
     kinds = [torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=kinds) as found, seconds(took):
+    took: list[float] = []
+    with torch.profiler.profile(activities=kinds) as profiler, seconds(took):
         work()
-    kernels = [each for each in found.key_averages() if each.device_type == torch.autograd.DeviceType.CUDA]
-    busy = sum(each.self_device_time_total for each in kernels) / 1e6
-    calls = sum(each.count for each in kernels)
-    print(f"profile of {name}: {took[0]:.3f} s, the GPU computes {busy:.3f} s in {calls} kernels", flush=True)
-    for each in sorted(kernels, key=lambda each: -each.self_device_time_total)[:14]:
-        share = each.self_device_time_total / 1e6 / max(busy, 1e-9)
-        print(f"  {share:6.1%} {each.count:6d} x {each.key[:110]}", flush=True)
+    (wall,) = took
+    rows = [
+        {
+            "op": event.key,
+            "calls": event.count,
+            "seconds": (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1e6,
+        }
+        for event in profiler.key_averages()
+    ]
+    rows.sort(key=lambda row: -row["seconds"])
+    busy, calls = sum(row["seconds"] for row in rows), sum(row["calls"] for row in rows)
+    print(f"profile of {name}: busy {busy:.3f} s of {wall:.3f} s ({busy / wall:.0%}), {calls} calls", flush=True)
+    for row in rows[:15]:
+        print(f"  {row['seconds']:8.4f} s {row['calls']:7d} x {row['op'][:110]}", flush=True)
+    return {"wall_s": wall, "busy_s": busy, "calls": calls, "top": rows[:15]}
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from full_size import synchronise
+from full_size import profile, synchronise
 from peft import LoraConfig as PeftLoraConfig
 from qwen_vlm import BF16_FLOPS, TEXT_3B, TEXT_SMALL, VISION_3B, VISION_SMALL, Cost, build, cost
 from transformers.utils import logging as transformers_logging
@@ -235,38 +235,14 @@ def launched_seconds(trainer: TrainingLoop, work: Work) -> float:
     return (many - few) / (FEWEST_TOKENS - 2)
 
 
-def profile(trainer: TrainingLoop, work: Work) -> dict[str, Any]:
-    """Profile a rollout of a few tokens, and an update of a whole step; print what the GPU does, and for how long."""
-    on_gpu = torch.cuda.is_available()
-    kinds = [torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU]
-    found: dict[str, Any] = {}
+def profile_step(trainer: TrainingLoop, work: Work) -> dict[str, Any]:
+    """Profile a rollout of a few tokens, and an update of a whole step."""
     experience = trainer.source.collect(trainer.step, 0.0, Phases())
     parts = {
         f"rollout of {PROFILED_TOKENS} tokens": lambda: rollout_seconds(trainer, work, PROFILED_TOKENS),
         "update": lambda: trainer._update(experience.micro_batches, MetricAccumulator(), check_gap=True),
     }
-    for name, part in parts.items():
-        synchronise()
-        with torch.profiler.profile(activities=kinds) as profiler:
-            started = time.perf_counter()
-            part()
-            synchronise()
-            wall = time.perf_counter() - started
-        rows = [
-            {
-                "op": event.key,
-                "calls": event.count,
-                "seconds": (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1e6,
-            }
-            for event in profiler.key_averages()
-        ]
-        rows.sort(key=lambda row: -row["seconds"])
-        busy, calls = sum(row["seconds"] for row in rows), sum(row["calls"] for row in rows)
-        found[name] = {"wall_s": wall, "busy_s": busy, "calls": calls, "top": rows[:15]}
-        print(f"profile of {name}: busy {busy:.3f} s of {wall:.3f} s ({busy / wall:.0%}), {calls} calls", flush=True)
-        for row in rows[:15]:
-            print(f"  {row['seconds']:8.4f} s {row['calls']:7d} x {row['op'][:110]}", flush=True)
-    return found
+    return {name: profile(name, part) for name, part in parts.items()}
 
 
 def results(
@@ -391,7 +367,7 @@ def main() -> None:
             flags = [f"--prompts {work.prompts}", *(["--checkpointing"] if arguments.checkpointing else [])]
             write(arguments.out, about, f"python benchmarks/full_size_vlm.py {' '.join(flags)}", numbers, lines)
         if arguments.profile:
-            arguments.profile.write_text(json.dumps(profile(trainer, work), indent=1) + "\n")
+            arguments.profile.write_text(json.dumps(profile_step(trainer, work), indent=1) + "\n")
     print(f"{time.perf_counter() - began:.0f} s in all", flush=True)
 
 

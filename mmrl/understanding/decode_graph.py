@@ -32,21 +32,21 @@ Compute = Callable[[Tensor, Tensor, Any], Tensor]
 """A forward pass: tokens [B, 1], their positions [B] and the attention mask give logits [B, 1, V]."""
 
 
-def worth_recording(model: Any, cache: SharedCache, written: int) -> bool:
+def worth_recording(model: Any, cache: SharedCache) -> bool:
     """Return True on CUDA if there is room for enough further tokens."""
-    on_gpu = cache.branches.prompt_of.is_cuda
-    return on_gpu and cache.written.room - written >= FEWEST_TOKENS and model not in _REFUSED
+    on_gpu, written = cache.branches.prompt_of.is_cuda, cache.written
+    return on_gpu and written.room - written.get_seq_length() >= FEWEST_TOKENS and model not in _REFUSED
 
 
 class DecodeGraph:
     """Compute one more token of each row that continues a prompt, in fixed shapes; `record` makes it a graph."""
 
-    def __init__(self, compute: Compute, cache: SharedCache, position: Tensor, written: int) -> None:
-        """`position` [B] is that of the next token, and `written` the number of tokens after the prompt."""
-        self._compute, self._cache, self._written = compute, cache, written
+    def __init__(self, compute: Compute, cache: SharedCache, position: Tensor) -> None:
+        """`position` [B] is that of the next token."""
+        self._compute, self._cache, self._written = compute, cache, cache.written.get_seq_length()
         self._position = position.clone()
         self._tokens = position.new_zeros(len(position), 1)
-        self._place = position.new_full((1,), written)
+        self._place = position.new_full((1,), self._written)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._logits: Tensor | None = None
         cache.written.write_at(self._place)

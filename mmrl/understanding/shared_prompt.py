@@ -82,7 +82,6 @@ class Branch:
     cache: SharedCache
     next_position: Tensor  # [B] int64
     logits: Tensor  # [B, V]
-    written: int = 0  # the number of tokens that each row has after its prompt
     step: DecodeGraph | None = field(default=None, repr=False)
 
     def expand(self, index: Tensor) -> Branch:
@@ -95,15 +94,12 @@ class Branch:
     def extend(self, tokens: Tensor) -> tuple[Tensor, Branch]:
         """Compute one more token in each row: return its logits [B, 1, V] and the longer rows. Invalidates this one."""
         step = self.step
-        if step is None and worth_recording(self.model, self.cache, self.written):
-            step = DecodeGraph(self._compute, self.cache, self.next_position, self.written)
+        if step is None and worth_recording(self.model, self.cache):
+            step = DecodeGraph(self._compute, self.cache, self.next_position)
             if not step.record(self.model):
                 step = None
         logits = step(tokens) if step is not None else self._compute(tokens, self.next_position, self.cache.mask)
-        longer = replace(
-            self, next_position=self.next_position + 1, logits=logits[:, -1], written=self.written + 1, step=step
-        )
-        return logits, longer
+        return logits, replace(self, next_position=self.next_position + 1, logits=logits[:, -1], step=step)
 
     def _compute(self, tokens: Tensor, position: Tensor, mask: Any) -> Tensor:
         out = self.model(

@@ -57,11 +57,11 @@ def test_fixed_shapes_equal_a_growing_cache(vlm_of, name):
     vlm = vlm_of(name)
     expected, _ = grown(branch(vlm), TOKENS)
     rows = branch(vlm)
-    step = DecodeGraph(rows._compute, rows.cache, rows.next_position, written=0)
+    step = DecodeGraph(rows._compute, rows.cache, rows.next_position)
     found = torch.cat([step(token[:, None]) for token in TOKENS.T[:4]], dim=1)
     torch.testing.assert_close(found, expected[:, :4], atol=2e-5, rtol=0)
     step.release()  # and the cache grows on from there
-    onward = replace(rows, next_position=rows.next_position + 4, written=4)
+    onward = replace(rows, next_position=rows.next_position + 4)
     torch.testing.assert_close(grown(onward, TOKENS[:, 4:])[0], expected[:, 4:], atol=2e-5, rtol=0)
 
 
@@ -71,7 +71,7 @@ def test_places_that_are_not_written_are_masked(vlm_of, monkeypatch):
     vlm = vlm_of("qwen2_5_vl")
     expected, _ = grown(branch(vlm), TOKENS[:, :1])
     rows = branch(vlm)
-    step = DecodeGraph(rows._compute, rows.cache, rows.next_position, written=0)
+    step = DecodeGraph(rows._compute, rows.cache, rows.next_position)
     monkeypatch.setattr(type(rows.cache), "masked_behind", lambda self, place: self.mask)
     assert (step(TOKENS[:, :1]) - expected).abs().max() > 1e-4
 
