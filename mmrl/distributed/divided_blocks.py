@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from mmrl.distributed import processes
 from mmrl.distributed.sharding_plan import blocks_to_shard
@@ -59,3 +59,8 @@ def clip_parts(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
         part = own_part(gradient)
         part.mul_(factor.to(part.device))
     return norm
+
+
+def is_divided(model: nn.Module) -> bool:
+    """Return True if processes share parameters, so that a forward pass of one process waits for the others."""
+    return any(isinstance(module, FSDPModule) for module in model.modules())

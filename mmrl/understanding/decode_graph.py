@@ -16,8 +16,8 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor
-from torch.distributed.fsdp import FSDPModule
 
+from mmrl.distributed.divided_blocks import is_divided
 from mmrl.tokens.kv_cache import SharedCache
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 FEWEST_TOKENS = 16
 """A graph is recorded for at least this many tokens: recording takes as long as about three steps without it."""
 
-_REFUSED: WeakSet[Any] = WeakSet()
+_REJECTED: WeakSet[Any] = WeakSet()
 """Models whose step could not be recorded, because its forward pass waits for the GPU."""
 
 Compute = Callable[[Tensor, Tensor, Any], Tensor]
@@ -35,7 +35,7 @@ Compute = Callable[[Tensor, Tensor, Any], Tensor]
 def worth_recording(model: Any, cache: SharedCache) -> bool:
     """Return True on CUDA if there is room for enough further tokens."""
     on_gpu, written = cache.branches.prompt_of.is_cuda, cache.written
-    return on_gpu and written.room - written.get_seq_length() >= FEWEST_TOKENS and model not in _REFUSED
+    return on_gpu and written.room - written.get_seq_length() >= FEWEST_TOKENS and model not in _REJECTED
 
 
 class DecodeGraph:
@@ -53,10 +53,8 @@ class DecodeGraph:
 
     def record(self, model: Any) -> bool:
         """Record the step; return False if the model's forward pass cannot be recorded."""
-        if any(isinstance(module, FSDPModule) for module in model.modules()):  # its hooks gather what it frees again
-            _REFUSED.add(model)
-            self.release()
-            return False
+        if is_divided(model):  # its hooks gather parameters that they free again
+            return self._reject(model)
         graph = torch.cuda.CUDAGraph()
         try:
             side = torch.cuda.Stream()
@@ -67,10 +65,8 @@ class DecodeGraph:
             with torch.cuda.graph(graph), _without_cast_cache():
                 self._logits = self._forward()
         except RuntimeError as err:
-            _REFUSED.add(model)
-            self.release()
             _log.warning("tokens are decoded without a CUDA graph, which is slower: %s", str(err).splitlines()[0])
-            return False
+            return self._reject(model)
         self._graph = graph
         return True
 
@@ -92,6 +88,11 @@ class DecodeGraph:
         """Let the cache grow by itself again, from the tokens that were written."""
         self._cache.written.write_at(None)
         self._cache.written.count(self._written)
+
+    def _reject(self, model: Any) -> bool:
+        _REJECTED.add(model)
+        self.release()
+        return False
 
     def _forward(self) -> Tensor:
         return self._compute(self._tokens, self._position, self._cache.masked_behind(self._place))

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import torch
 from jinja2 import TemplateError
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from mmrl.config.policy import LoraConfig, VLMConfig
+from mmrl.distributed.divided_blocks import is_divided
 from mmrl.errors import ConfigError
 from mmrl.finetuning.transformers_modules import TransformersFull, TransformersLora, select_layers
 from mmrl.tokens.kv_cache import extends_token_by_token
@@ -65,7 +65,7 @@ class VLM:
     @property
     def is_divided(self) -> bool:
         """True if processes share the parameters, so that a forward pass of one process waits for the others."""
-        return any(isinstance(module, FSDPModule) for module in self.model.modules())
+        return is_divided(self.model)
 
     @property
     def unshared_reason(self) -> str | None:

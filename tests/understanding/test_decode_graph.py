@@ -89,8 +89,8 @@ def test_recorded_steps_write_the_answers_of_single_launches(folder_of, name, dt
     engine, sampling = TransformersEngine(vlm, shares_prompts=True), TokenSamplingConfig(max_new_tokens=48)
     with caplog.at_level(logging.WARNING), torch.autocast("cuda", torch.bfloat16, enabled=dtype == "bfloat16"):
         recorded = engine.generate(encoded(vlm), [6, 6], sampling, seed=1)
-        assert vlm.model not in decode_graph._REFUSED and not caplog.records
-        decode_graph._REFUSED.add(vlm.model)
+        assert vlm.model not in decode_graph._REJECTED and not caplog.records
+        decode_graph._REJECTED.add(vlm.model)
         launched = engine.generate(encoded(vlm), [6, 6], sampling, seed=1)
     allowed = 1e-4 if dtype == "float32" else 0.1
     for mine, other, ids, others in zip(
