@@ -1,16 +1,19 @@
 """Edits whose instruction does not name the thing to change ("make the big one blue"), for a model that finds it first.
 
-A picture has a big and a small thing. A writer that sees it thinks, and names the thing for an editor, which takes
-things by colour and shape alone: "the red circle is big; make the red circle blue", of which the reader `instructions`
-takes what stands behind the semicolon. `shapeworld:reasoned-train`, `-development` and `-validation` share no picture.
-The demonstrations of `reasoned-taught` are those of a careless annotator of the pictures of training, who takes one
-thing for the other in many of them.
+A picture has a big and a small thing, or a left and a right one. A writer that sees it thinks, and names the thing for
+an editor, which takes things by colour and shape alone: "the red circle is big; make the red circle blue", of which the
+reader `instructions` takes what stands behind the semicolon. `shapeworld:reasoned-train`, `-development` and
+`-validation`, about sizes, share no picture, and neither do `placed-train`, `-development` and `-validation`, about
+places. The demonstrations of `reasoned-taught` and `placed-taught` are those of a careless annotator of the pictures of
+training, who takes one thing for the other in many of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 import numpy as np
 
@@ -22,16 +25,27 @@ from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS
 from mmrl_shapeworld.editing import Edit, judge_edit
 from mmrl_shapeworld.scenes import COLOURS, SHAPES, Scene, draw, picture_uri, place
 
-SPLITS = {"reasoned-train": (191, 1024), "reasoned-development": (192, 64), "reasoned-validation": (193, 96)}
-"""Seed and size of each split. Settings are chosen on development; validation is for results."""
-TAUGHT = "reasoned-taught"
-"""The pictures of training, each `TIMES` times, with a demonstration."""
-NAMES = (*SPLITS, TAUGHT)
+Cue = Literal["size", "place"]
+SPLITS: Mapping[str, tuple[int, int, Cue]] = {
+    "reasoned-train": (191, 1024, "size"),
+    "reasoned-development": (192, 64, "size"),
+    "reasoned-validation": (193, 96, "size"),
+    "placed-train": (195, 1024, "place"),
+    "placed-development": (196, 64, "place"),
+    "placed-validation": (197, 96, "place"),
+}
+"""Seed and size of each split, and what an instruction goes by. Settings are chosen on development; validation is for
+results."""
+TAUGHT = {"reasoned-taught": ("reasoned-train", 194), "placed-taught": ("placed-train", 198)}
+"""Splits with the pictures of training, each `TIMES` times, with a demonstration, and the annotator's seed."""
+NAMES = (*SPLITS, *TAUGHT)
 TIMES = 2
 KNOWN = 0.6
 """The share of pictures in which the careless annotator names the right thing, and not the other one."""
 SIDES = {"big": (0.36, 0.41), "small": (0.24, 0.28)}
 """The sides of a thing of each size, as shares of the picture's."""
+PLACES, ANY_SIDE, APART = ("left", "right"), (0.26, 0.36), 0.25
+"""The words for places, the sides of things that have one, and the least distance between their centres along x."""
 MOSTLY = 0.8
 """The least share of the rest that a consistent edit keeps."""
 _SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
@@ -39,20 +53,20 @@ _SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 @dataclass(frozen=True)
 class ReasonedEdit:
-    """An edit, and the word for the size of the thing to change, in place of its name."""
+    """An edit, and the word for the size or the place of the thing to change, in place of its name."""
 
     edit: Edit
-    size: str
+    word: str
 
     @property
     def instruction(self) -> str:
         """The user's words."""
-        return f"make the {self.size} one {_become(self.edit)}"
+        return f"make the {self.word} one {_become(self.edit)}"
 
     def thought(self, which: int) -> str:
         """Return a text that takes the thing with this number for the one that is meant."""
         thing = self.edit.source.things[which]
-        return f"the {thing.colour} {thing.shape} is {self.size}; {replace(self.edit, which=which)}"
+        return f"the {thing.colour} {thing.shape} is {self.word}; {replace(self.edit, which=which)}"
 
 
 @cache
@@ -62,11 +76,12 @@ def samples(split: str) -> list[Sample]:
     Raises:
         KeyError: there is no such split.
     """
-    if split == TAUGHT:
-        rng = np.random.default_rng(194)
+    if split in TAUGHT:
+        pictures, seed = TAUGHT[split]
+        rng = np.random.default_rng(seed)
         return [
             replace(sample, id=f"{sample.id}-{time}", demonstration=careless_thought(each, rng))
-            for sample, each in zip(samples("reasoned-train"), _of_split("reasoned-train"), strict=True)
+            for sample, each in zip(samples(pictures), _of_split(pictures), strict=True)
             for time in range(TIMES)
         ]
     return [
@@ -75,7 +90,7 @@ def samples(split: str) -> list[Sample]:
             prompt=each.instruction,
             images=(picture_uri(draw(each.edit.source)),),
             answer=each.edit.as_dict(),
-            source=f"{each.size}-{each.edit.kind}",
+            source=f"{each.word}-{each.edit.kind}",
         )
         for number, each in enumerate(_of_split(split))
     ]
@@ -87,13 +102,12 @@ def careless_thought(each: ReasonedEdit, rng: np.random.Generator) -> str:
     return each.thought(right if rng.random() < KNOWN else 1 - right)
 
 
-def draw_reasoned_edit(rng: np.random.Generator) -> ReasonedEdit:
-    """Draw two things of different sizes, and an edit that would change either of them."""
+def draw_reasoned_edit(rng: np.random.Generator, cue: Cue = "size") -> ReasonedEdit:
+    """Draw two things that differ in size, or stand side by side, and an edit that would change either of them."""
+    sides = tuple(SIDES.values()) if cue == "size" else (ANY_SIDE, ANY_SIDE)
     while True:
         chosen = [_SEEN[number] for number in rng.permutation(len(_SEEN))[:2]]
-        scene = place(
-            [(*kind, float(rng.uniform(*side))) for kind, side in zip(chosen, SIDES.values(), strict=True)], rng
-        )
+        scene = place([(*kind, float(rng.uniform(*side))) for kind, side in zip(chosen, sides, strict=True)], rng)
         words = COLOURS if rng.random() < 0.5 else SHAPES
         fresh = [word for word in words if all(word not in kind for kind in chosen)]
         if scene is None or not fresh:
@@ -103,7 +117,12 @@ def draw_reasoned_edit(rng: np.random.Generator) -> ReasonedEdit:
         if (edit.wanted.colour, edit.wanted.shape) in _SEEN:
             order = [0, 1] if rng.random() < 0.5 else [1, 0]
             things = tuple(scene.things[number] for number in order)
-            return ReasonedEdit(Edit(Scene(things), order.index(which), becomes), tuple(SIDES)[which])
+            made = Edit(Scene(things), order.index(which), becomes)
+            if cue == "size":
+                return ReasonedEdit(made, tuple(SIDES)[which])
+            behind = scene.things[which].x - scene.things[1 - which].x
+            if abs(behind) >= APART:
+                return ReasonedEdit(made, PLACES[behind > 0])
 
 
 class EditChecklist(Reward):
@@ -141,9 +160,9 @@ class EditConsistency(Reward):
 
 @cache
 def _of_split(split: str) -> list[ReasonedEdit]:
-    seed, size = SPLITS[split]
+    seed, size, cue = SPLITS[split]
     rng = np.random.default_rng(seed)
-    return [draw_reasoned_edit(rng) for _ in range(size)]
+    return [draw_reasoned_edit(rng, cue) for _ in range(size)]
 
 
 def _become(edit: Edit) -> str:

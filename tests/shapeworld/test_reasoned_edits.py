@@ -12,6 +12,7 @@ from mmrl_shapeworld.editing import Edit
 from mmrl_shapeworld.reasoned_edits import (
     KNOWN,
     SPLITS,
+    TAUGHT,
     TIMES,
     EditChecklist,
     EditConsistency,
@@ -26,32 +27,39 @@ SCENE = Scene((BIG, SMALL))
 EDIT = Edit(SCENE, 0, "green")
 
 
-def test_the_thing_that_is_meant_has_the_size_of_the_instruction():
-    for split in SPLITS:
+def test_the_thing_that_is_meant_has_the_size_or_the_place_of_the_instruction():
+    for split, (_, _, cue) in SPLITS.items():
         for sample in samples(split):
             edit = Edit.from_dict(sample.answer)
-            size, other = (edit.source.things[number].side for number in (edit.which, 1 - edit.which))
-            assert sample.prompt.startswith("make the big one" if size > other else "make the small one")
-            assert abs(size - other) >= 0.08 and sample.prompt.endswith(edit.becomes)
+            meant, other = (edit.source.things[number] for number in (edit.which, 1 - edit.which))
+            if cue == "size":
+                more, least, words = meant.side - other.side, 0.08, ("big", "small")
+            else:
+                more, least, words = meant.x - other.x, 0.25, ("right", "left")
+            assert sample.prompt.startswith(f"make the {words[more < 0]} one") and abs(more) >= least
+            assert sample.prompt.endswith(edit.becomes)
             assert all(edit.becomes not in (thing.colour, thing.shape) for thing in edit.source.things)
 
 
 def test_splits_share_no_picture():
     found = {split: {sample.images for sample in samples(split)} for split in SPLITS}
-    assert {split: len(each) for split, each in found.items()} == {split: size for split, (_, size) in SPLITS.items()}
-    assert len(set().union(*found.values())) == sum(size for _, size in SPLITS.values())
+    assert {split: len(each) for split, each in found.items()} == {
+        split: size for split, (_, size, _) in SPLITS.items()
+    }
+    assert len(set().union(*found.values())) == sum(size for _, size, _ in SPLITS.values())
     with pytest.raises(KeyError):
         reasoned_edits.samples("reasoned-unknown")
 
 
-def test_a_thought_names_one_of_the_things_and_the_right_one_as_often_as_stated():
+@pytest.mark.parametrize("split", sorted(TAUGHT))
+def test_a_thought_names_one_of_the_things_and_the_right_one_as_often_as_stated(split):
     each = ReasonedEdit(EDIT, "big")
     assert each.instruction == "make the big one green"
     assert each.thought(0) == "the red circle is big; make the red circle green"
     rng = np.random.default_rng(0)
     assert {careless_thought(each, rng) for _ in range(50)} == {each.thought(0), each.thought(1)}
-    taught = samples("reasoned-taught")
-    assert len(taught) == TIMES * SPLITS["reasoned-train"][1] == len({sample.id for sample in taught})
+    taught = samples(split)
+    assert len(taught) == TIMES * SPLITS[TAUGHT[split][0]][1] == len({sample.id for sample in taught})
     right = [sample.demonstration.endswith(str(Edit.from_dict(sample.answer))) for sample in taught]
     assert np.mean(right) == pytest.approx(KNOWN, abs=0.04)
 

@@ -20,7 +20,7 @@ from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld import splits
-from mmrl_shapeworld.reasoning import reasoner_model
+from mmrl_shapeworld.reasoning import pretraining, reasoner_model
 from mmrl_shapeworld.reasoning.calculation_splits import FEW, HARD_RUN, LATER, PARTS, calculations
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, part_of, sample_calculation
 from mmrl_shapeworld.reasoning.traces import CARELESS, CLEAN, WAIT, right_trace, style_within, written_trace
@@ -286,7 +286,7 @@ def test_the_warm_start_is_decided_by_its_seed_and_avoids_other_splits(tmp_path)
     assert all(torch.equal(made[0][key], made[1][key]) for key in made[0])
     assert any(not torch.equal(made[0][key], made[2][key]) for key in made[0])
     rng = np.random.default_rng(0)
-    assert {part_of(reasoner.training_calculation(FAMILIES["sums"], rng)) for _ in range(50)} == {"train"}
+    assert {part_of(pretraining.training_calculation(FAMILIES["sums"], rng)) for _ in range(50)} == {"train"}
 
 
 def test_the_warm_start_reads_a_batch_as_the_policy_does(tmp_path):
@@ -296,16 +296,16 @@ def test_the_warm_start_reads_a_batch_as_the_policy_does(tmp_path):
     model = reasoner_model.build(words).eval()
     long = Calculation(10, 1, "+++++", (1, 2, 3, 4, 5))
     traces = [right_trace(EXAMPLE), right_trace(long)]
-    ((ids, starts),) = reasoner.batches(words, [EXAMPLE, long], traces, count=1)
+    ((ids, starts),) = pretraining.batches(words, [EXAMPLE, long], traces, count=1)
     turn = [{"role": "user", "content": [{"type": "text", "text": str(EXAMPLE)}]}]
     prompt = reasoner_model.processor().apply_chat_template(turn, add_generation_prompt=True)
     assert words.decode(ids[0, : starts[0]]) == prompt
-    total, count = reasoner.loss_of(model, ids, starts)
+    total, count = pretraining.loss_of(model, ids, starts)
     parts = [
-        reasoner.batches(words, [each], [trace], count=1)[0]
+        pretraining.batches(words, [each], [trace], count=1)[0]
         for each, trace in zip((EXAMPLE, long), traces, strict=True)
     ]
-    alone = [reasoner.loss_of(model, *part) for part in parts]
+    alone = [pretraining.loss_of(model, *part) for part in parts]
     assert count == sum(tokens for _, tokens in alone)
     assert torch.allclose(total, sum(loss for loss, _ in alone), rtol=1e-4)
 

@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from transformers import AutoProcessor, PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
 from mmrl_shapeworld.reasoning.calculations import FAMILIES
+from mmrl_shapeworld.reasoning.pretraining import training_calculation
 from mmrl_shapeworld.reasoning.traces import CARELESS, RETRYING, WAIT, Writer, second_turn, written_trace
 from mmrl_shapeworld.shipped_models import REASONERS
 from mmrl_shapeworld.vlm_model import CHAT_TEMPLATE
-from tools.shapeworld_pretrain.reasoner import training_calculation
 from tools.shapeworld_pretrain.steps import advance
 from tools.shapeworld_pretrain.vlm import build_optimizers
 
