@@ -80,10 +80,7 @@ class LearnedWins(Reward):
         """Draw the references of all samples in few calls, and judge all pairs in one."""
         scored: list[Any] = [attempt(self._candidate, item, errors=FAULTS) for item in items]
         rows = [row for row, each in enumerate(scored) if not isinstance(each, Exception)]
-        try:
-            painter = painter_of(context, self._reference)
-        except ScoringFailed as err:
-            return [each if isinstance(each, Exception) else err for each in scored]
+        painter = painter_of(context, self._reference)
         references = painter.pictures([scored[row].sample for row in rows], context.seed, self._draws)
         pairs = [
             (row, query, reference)
