@@ -1,4 +1,4 @@
-"""An experiment for the study of OneReward: a judge of two tasks with a mask, with a query or without one.
+"""Experiments for the studies of OneReward: a judge of two tasks with a mask, with a query or without one.
 
 A generator that confuses the two tasks draws pictures; pairs of them are labelled by one criterion each, and a judge
 learns from these. One run then reinforces both tasks at once: the reward is the probability that a picture beats one of
@@ -93,6 +93,27 @@ def mask_tasks_by_judge(
     return {**measured(policy, on, prompts), "judged": [judge.quality.accuracy["overall"]]}
 
 
+def judge_accuracy(
+    seed: int, on: str, reads: Reading, pairs: int = 400, judge_steps: int = 300, prompts: int = 64
+) -> dict[str, Sequence[float]]:
+    """Train a judge, and measure it alone.
+
+    Args:
+        seed: of the pairs and of the judge.
+        on: the split to whose samples the generator draws the pairs that are judged.
+        reads: what the judge reads.
+        pairs: that it learns from, half of them of each task.
+        judge_steps: its updates.
+        prompts: samples of the split.
+
+    Returns:
+        `accuracy`: the share of pairs of both tasks that it orders rightly.
+    """
+    with TemporaryDirectory() as place:
+        judge = trained_judge(seed, reads, pairs, judge_steps, Path(place), judged_pairs(on, prompts))
+    return {"accuracy": [judge.quality.accuracy["overall"]]}
+
+
 @cache
 def started(on: str, prompts: int) -> dict[str, list[float]]:
     """Return the measures of the generator before it is trained, which are the same for all seeds."""
@@ -115,16 +136,23 @@ def measured(policy: AnyPolicy, on: str, prompts: int) -> dict[str, list[float]]
     }
 
 
-def trained_judge(seed: int, reads: Reading, pairs: int, steps: int, place: Path) -> TrainedReward:
-    """Return a judge that learns from pairs drawn by chance, equally many of each task."""
-    every = judged_pairs()
+def trained_judge(
+    seed: int, reads: Reading, pairs: int, steps: int, place: Path, judged: Sequence[Sample] | None = None
+) -> TrainedReward:
+    """Return a judge that learns from pairs drawn by chance, equally many of each task.
+
+    It is measured on the pairs `judged`, or else on those of training samples of which it sees none.
+    """
+    every = judged_pairs("masks-train", JUDGED)
     unseen = {sample.id for sample in samples("masks-train")[JUDGED - UNSEEN : JUDGED]}
     chance = np.random.default_rng(seed)
     seen = [each for each in every if each.metadata["of"] not in unseen]
     chosen = [pair for task in CRITERIA for pair in _of_task(seen, task, pairs // 2, chance)]
-    measured = [pair for task in CRITERIA for pair in _of_task(every, task, 400, np.random.default_rng(0))]
+    if judged is None:
+        drawn = [pair for task in CRITERIA for pair in _of_task(every, task, 400, np.random.default_rng(0))]
+        judged = [each for each in drawn if each.metadata["of"] in unseen]
     paths = []
-    for name, some in (("pairs", chosen), ("unseen", [each for each in measured if each.metadata["of"] in unseen])):
+    for name, some in (("pairs", chosen), ("unseen", judged)):
         paths.append(place / f"{name}.jsonl")
         paths[-1].write_text("".join(json.dumps(asdict(each)) + "\n" for each in some), encoding="utf-8")
     keys = (
@@ -146,11 +174,14 @@ def _of_task(pairs: Sequence[Sample], task: TaskName, count: int, chance: np.ran
 
 
 @cache
-def judged_pairs() -> list[Sample]:
-    """Return all pairs of pictures of the generator that a criterion of their task orders, once in a process."""
+def judged_pairs(split: str, count: int) -> list[Sample]:
+    """Return all pairs of pictures to the first samples of a split that a criterion of their task orders.
+
+    The generator draws them as it begins, once in a process.
+    """
     policy = _generator()
     found = []
-    for row, sample in enumerate(samples("masks-train")[:JUDGED]):
+    for row, sample in enumerate(samples(split)[:count]):
         with torch.no_grad():
             pictures = policy.rollout([RolloutRequest(sample, DRAWS, row)], 7_000 + row).media
         verdicts = [judge_mask(picture, Hole.from_dict(sample.answer)) for picture in pictures]

@@ -17,7 +17,7 @@ def few():
         patch.setattr(queried_judges, "JUDGED", 16)
         patch.setattr(queried_judges, "UNSEEN", 4)
         queried_judges.judged_pairs.cache_clear()
-        yield queried_judges.judged_pairs()
+        yield queried_judges.judged_pairs("masks-train", 16)
     queried_judges.judged_pairs.cache_clear()
 
 
@@ -56,3 +56,8 @@ def test_a_run_is_measured_by_the_rules_of_each_task(few):
     }  # fmt: skip
     assert {name: len(values) for name, values in began.items()} == {name: len(each) for name, each in found.items()}
     assert all(0 <= value <= 1 for values in found.values() for value in values)
+
+
+def test_a_judge_is_measured_on_pairs_of_another_split(few):
+    found = queried_judges.judge_accuracy(3, "masks-development", "subject", pairs=16, judge_steps=5, prompts=4)
+    assert list(found) == ["accuracy"] and 0 <= found["accuracy"][0] <= 1
