@@ -38,6 +38,13 @@ class RewardEncoderConfig(Section):
     in the latent space of a pipeline of diffusers, whose denoiser's states are the features (arXiv:2501.13918)."""
     model: str
     """A folder, a Hugging Face id, or `shapeworld` for the one that ships (of texts: `shapeworld:sums`)."""
+    prompt: str = "prompt"
+    """`clip`: the key of `metadata` whose text pictures are compared with; unset: the prompt."""
+    region: str | None = None
+    """`clip`: the condition with a mask, such as `mask_image`, whose square surroundings a head sees too, cropped."""
+    query: tuple[str, ...] = ()
+    """`clip`: `task`, or keys of `metadata`, whose texts say by what to judge (OneReward, arXiv:2508.21066). A pair has
+    one text for each, and is labelled by it; an answer whose text is a list is judged by each of its entries."""
     against: Literal["prompt", "answer"] = "prompt"
     """`text`: what an answer is compared with: the prompt, or the sample's `answer`, a reference (Cooper,
     arXiv:2508.05613)."""
@@ -57,6 +64,8 @@ class RewardEncoderConfig(Section):
         if (self.name == "latents") != bool(self.layers):
             raise ValueError("layers names the modules of a generator whose states count: set it with name: latents, "
                              "and with no other")  # fmt: skip
+        if self.name != "clip" and (self.prompt != "prompt" or self.region or self.query):
+            raise ValueError(f"prompt, region and query are of name: clip, and name is {self.name}: leave them out")
         return self
 
 

@@ -32,8 +32,9 @@ from mmrl.rewards.learned.head_training import (
     train_score_head,
     vote_on_labels,
 )
+from mmrl.rewards.learned.judge_inputs import Facts, JudgeInputs, query_features
 from mmrl.rewards.learned.learned_latents import load_latent_encoder
-from mmrl.rewards.learned.pair_features import picture_features, text_features
+from mmrl.rewards.learned.pair_features import text_features
 from mmrl.rewards.learned.ranked_factors import factor_margins, factors_of, ranked_sides
 from mmrl.rewards.learned.reward_card import RewardQuality, card_text
 from mmrl.rewards.learned.reward_folder import RewardModelSettings, write_reward_folder
@@ -160,6 +161,9 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
         layers=config.encoder.layers,
         noise=(config.encoder.noise.low, config.encoder.noise.high) if is_latent else (0.0, 0.0),
         sampling=config.encoder.sampling,
+        prompt=config.encoder.prompt,
+        region=config.encoder.region,
+        query=config.encoder.query,
     )
     card = card_text(config, len(train), quality)
     others = None if latent is None else latent.scale.tensors()
@@ -294,9 +298,11 @@ def _answer_features(config: RewardModelConfig, encoder_folder: str) -> AnswerFe
     if config.encoder.name == "clip":
         clip = load_encoder("learned", encoder_folder, revision=config.encoder.revision)
 
+        inputs = JudgeInputs(config.encoder.prompt, config.encoder.region, config.encoder.query)
+
         def of_pictures(answers: Sequence[Any], samples: Sequence[Sample]) -> Tensor:
             pictures = [_picture(path, sample) for path, sample in zip(answers, samples, strict=True)]
-            return picture_features(clip, pictures, [sample.prompt for sample in samples])
+            return query_features(clip, pictures, [_single_query(inputs, each) for each in samples], inputs)
 
         return of_pictures
     encoder = TextEncoder(encoder_folder, config.encoder.revision)
@@ -310,6 +316,15 @@ def _answer_features(config: RewardModelConfig, encoder_folder: str) -> AnswerFe
         return text_features(encoder, answers, [str(sample.answer) for sample in samples])
 
     return of_texts
+
+
+def _single_query(inputs: JudgeInputs, sample: Sample) -> Facts:
+    queries = inputs.queries(sample)
+    if len(queries) > 1:
+        keys = ", ".join(inputs.query)
+        raise DataError(f"sample {sample.id!r} has one label and {len(queries)} queries by {keys}: give it one text "
+                        "for each, and a line to each of the others")  # fmt: skip
+    return queries[0]
 
 
 def _judged_pairs(

@@ -98,11 +98,17 @@ def _thing(colour: str, mask: NDArray[np.bool_], window: tuple[slice, slice], si
 
 def _fit(mask: NDArray[np.bool_], shape: str) -> float:
     """IoU of a component and the ideal shape that fills the component's box."""
-    side = max(mask.shape)
-    ideal = shape_mask(shape, 0, 0, side, side)
-    if mask.shape != (side, side):
-        ideal = ndimage.zoom(ideal.astype(np.float32), np.array(mask.shape) / side, order=1) > 0.5
+    ideal = ideal_shape(shape, mask.shape[0], mask.shape[1])
     return float((mask & ideal).sum() / (mask | ideal).sum())
+
+
+def ideal_shape(shape: str, height: int, width: int) -> NDArray[np.bool_]:
+    """[height, width]; the mask of a shape that fills its box, which need not be square."""
+    side = max(height, width)
+    ideal = shape_mask(shape, 0, 0, side, side)
+    if (height, width) != (side, side):
+        ideal = ndimage.zoom(ideal.astype(np.float32), np.array((height, width)) / side, order=1) > 0.5
+    return ideal
 
 
 def judge(picture: Image.Image, caption: Caption) -> Verdict:

@@ -14,6 +14,7 @@ GENERATORS: Mapping[str, Path] = {
     "unet": WEIGHTS / "sd-shapes-32",
     "edit": WEIGHTS / "sd-edit-shapes-32",
     "inpaint": WEIGHTS / "sd-inpaint-shapes-32",
+    "masks": WEIGHTS / "sd-masks-shapes-32",
     "video": WEIGHTS / "sd-video-shapes-32",
 }
 """Pipelines of diffusers. The first is also the model of plain `shapeworld`."""

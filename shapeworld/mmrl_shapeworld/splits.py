@@ -15,6 +15,7 @@ import numpy as np
 from mmrl.data.sample import Sample
 from mmrl_shapeworld import (
     judged_motions,
+    mask_tasks,
     pictured_captions,
     preferences,
     reasoned_edits,
@@ -86,6 +87,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (judged_motions.NAMES, judged_motions.samples),
     (tuple(task_splits.SPLITS), task_splits.samples),
     (two_tasks.NAMES, two_tasks.samples),
+    (mask_tasks.NAMES, mask_tasks.samples),
     (reasoned_edits.NAMES, reasoned_edits.samples),
     (terse_captions.NAMES, terse_captions.samples),
     (pictured_captions.NAMES, pictured_captions.samples),

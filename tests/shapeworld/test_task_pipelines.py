@@ -24,6 +24,7 @@ CLASSES = {
     "unet": "StableDiffusionPipeline",
     "edit": "StableDiffusionInstructPix2PixPipeline",
     "inpaint": "StableDiffusionInpaintPipeline",
+    "masks": "StableDiffusionInpaintPipeline",
     "video": "AnimateDiffPipeline",
 }
 OTHERS = [name for name in CLASSES if name != "sd3"]
@@ -31,6 +32,7 @@ SKILLS = {
     "unet": unet.skill,
     "edit": partial(picture_tasks.skill, "edit"),
     "inpaint": partial(picture_tasks.skill, "inpaint"),
+    "masks": partial(picture_tasks.skill, "masks"),
     "video": video.skill,
 }
 RECIPES = {"unet": "shapes-ddpo", "edit": "shapes-edit", "inpaint": "shapes-inpaint", "video": "shapes-video"}
@@ -67,7 +69,7 @@ def test_weights_are_small_float16_safetensors(name):
     assert sum(path.stat().st_size for path in files) < 4.5e6
 
 
-@pytest.mark.parametrize("name", ["unet", "edit", "inpaint", pytest.param("video", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["unet", "edit", "inpaint", "masks", pytest.param("video", marks=pytest.mark.slow)])
 def test_base_has_medium_skill(name, pipe):
     """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
     strict, score = SKILLS[name](pipe(name), 64)

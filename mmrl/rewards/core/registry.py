@@ -132,6 +132,7 @@ BUILT_IN = {
     "reconstruction": "mmrl.rewards.models.reconstruction:Reconstruction",
     "diffusion_likelihood": "mmrl.rewards.models.diffusion_likelihood:DiffusionLikelihood",
     "learned": "mmrl.rewards.learned.learned_reward:LearnedReward",
+    "learned_wins": "mmrl.rewards.learned.learned_wins:LearnedWins",
     "learned_latents": "mmrl.rewards.learned.learned_latents:LearnedLatentsReward",
     "remote": "mmrl.rewards.service.remote_reward:RemoteReward",
     "learned_text": "mmrl.rewards.learned.learned_text:LearnedTextReward",

@@ -6,10 +6,11 @@ import hashlib
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from mmrl.rewards.core.picture_drawing import painter_of
 from mmrl.rewards.core.reward import GroupReward, PairReward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
@@ -119,7 +120,8 @@ class JudgePairs(JudgeBase, PairReward):
     """Mean win rate of an answer over the others to its prompt, each pair judged in both orders.
 
     In [0, 1]; the only answer in a group is not scored. A pair on which the judge failed is left out of the means. A
-    malformed answer scores 0, and loses against any other without a request.
+    malformed answer scores 0, and loses against any other without a request. With a `reference`, an answer is compared
+    with a picture of that model instead, as in OneReward (arXiv:2508.21066).
     """
 
     name, kind, default_prompt = "judge_pairs", "pair", "pair_alignment"
@@ -128,11 +130,42 @@ class JudgePairs(JudgeBase, PairReward):
     rounds: int | None = None
     """Rounds in which every answer is compared with two others, so that requests grow linearly with the group; None
     means all pairs."""
+    reference: str = ""
+    """The model of the run that draws what answers are compared with, such as a snapshot of the policy. Empty means the
+    other answers of the group."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rounds is not None and self.rounds < 1:
             raise RewardError(f"rounds is {self.rounds}; it must be at least 1, or None for all pairs")
+        if self.rounds is not None and self.reference:
+            raise RewardError("rounds is of pairs in a group, and reference takes their place: leave one of them out")
+        if self.reference:
+            self.models = self.painters = (self.reference,)
+
+    def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
+        return self._against_reference(items, context) if self.reference else super().score_rows(items, context)
+
+    def _against_reference(self, items: Sequence[RewardInput], context: RewardContext) -> list[Scored]:
+        """Return the probability that each answer beats the reference's picture, from two requests for each."""
+        views = self.answer_views(items)
+        lacking = ScoringFailed(f"{self.name} needs the sample of an answer, which the reference draws", "missing")
+        valid = {
+            row: view for row, view in enumerate(views) if isinstance(view, list) and items[row].sample is not None
+        }
+        samples = [sample for row in valid if (sample := items[row].sample) is not None]
+        drawn = painter_of(context, self.reference).pictures(samples, context.seed)
+        calls = [
+            partial(self._win_rate, items[row], valid[row], each) for row, (each,) in zip(valid, drawn, strict=True)
+        ]
+        rates: dict[int, Scored] = dict(zip(valid, self._endpoint.run_all(calls), strict=True))
+        return [rates.get(row, view if isinstance(view, Exception) else lacking) for row, view in enumerate(views)]
+
+    def _win_rate(self, item: RewardInput, view: Sequence[MessagePart], drawn: Any) -> float:
+        """Return the mean preference for an answer, in both orders, over a picture or video of the reference."""
+        image, video = (None, drawn) if isinstance(drawn, list) else (drawn, None)
+        other = self.answer_parts(replace(item, text=None, image=image, video=video))
+        return (self._preference(item, view, other) + 1 - self._preference(item, other, view)) / 2
 
     def compare(self, first: RewardInput, second: RewardInput) -> float:
         return self._preference(first, self.answer_parts(first), self.answer_parts(second))

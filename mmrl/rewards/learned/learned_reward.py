@@ -57,6 +57,8 @@ class LearnedReward(EmbeddingReward):
         if settings.kind != "clip":
             kind = "texts" if settings.kind == "text" else settings.kind
             raise RewardError(f"{model} is a reward model of {kind}: load it with the reward learned_{settings.kind}")
+        if not settings.judge_inputs.plain:
+            raise RewardError(f"{model} reads more than pictures and prompts: load it with the reward learned_wins")
         self._scores = StandardisedHeads(model, settings, heads, axis, pessimism)
         if (rater is None) != (latents is None):
             raters = settings.raters

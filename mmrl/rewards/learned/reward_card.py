@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mmrl.config.reward_model import RewardModelConfig
+from mmrl.rewards.learned.judge_inputs import JudgeInputs
 
 REWARDS = {"clip": "learned", "text": "learned_text", "latents": "learned_latents"}
 """The reward that loads a folder, by the name of its encoder."""
@@ -29,6 +30,9 @@ class RewardQuality:
 
 def card_text(config: RewardModelConfig, count: int, quality: RewardQuality) -> str:
     """Return the card in Markdown."""
+    inputs = JudgeInputs(config.encoder.prompt, config.encoder.region, config.encoder.query)
+    reward = REWARDS[config.encoder.name] if inputs.plain else "learned_wins"
+    arguments = "model: THIS_FOLDER" if inputs.plain else "model: THIS_FOLDER, reference: start"
     lines = [
         f"# {config.name}",
         "",
@@ -36,7 +40,7 @@ def card_text(config: RewardModelConfig, count: int, quality: RewardQuality) -> 
         f"with `mmrl train reward` on {count} samples of `{config.data.path}`, measured on `{config.data.validation}`.",
         "",
         "```yaml",
-        f"rewards: [{{name: {REWARDS[config.encoder.name]}, args: {{model: THIS_FOLDER}}}}]",
+        f"rewards: [{{name: {reward}, args: {{{arguments}}}}}]",
         "```",
         "",
     ]

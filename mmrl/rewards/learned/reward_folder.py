@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mmrl.atomic_io import replace_text
 from mmrl.nested_state import state_of_part
 from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.learned.judge_inputs import JudgeInputs
 from mmrl.rewards.learned.score_head import HeadShape, ScoreHead
 
 if TYPE_CHECKING:
@@ -51,6 +52,17 @@ class RewardModelSettings:
     """The lowest and highest noise level of latents that heads were trained on."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """Keys of `sampling` with which the generator is called."""
+    prompt: str = "prompt"
+    """The fact of a sample that pictures are compared with."""
+    region: str | None = None
+    """The condition with a mask whose surroundings are seen too."""
+    query: tuple[str, ...] = ()
+    """The facts of a sample that say by what to judge."""
+
+    @property
+    def judge_inputs(self) -> JudgeInputs:
+        """The inputs of the heads beside a picture."""
+        return JudgeInputs(self.prompt, self.region, self.query)
 
 
 def write_reward_folder(

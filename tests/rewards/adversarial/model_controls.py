@@ -155,6 +155,17 @@ def learned(place: Place) -> Reward:
     return load("learned", model=prefers_red(place), device="cpu")
 
 
+class HalfRed:
+    """A reference that draws between the answer and the hostile ones."""
+
+    def pictures(self, samples: list[Sample], seed: int, draws: int = 1) -> list[list[Image.Image]]:
+        return [[coloured(90, 902)] for _ in samples]
+
+
+def learned_wins(place: Place) -> Reward:
+    return load("learned_wins", model=prefers_red(place), reference="start", device="cpu")
+
+
 def cotrained_pictures(place: Place) -> Reward:
     return load("cotrained_pictures", model=prefers_red(place), rule="artefacts", device="cpu")
 
@@ -223,6 +234,7 @@ RANDOM_VIDEO = Control(
     ranks=False,
 )
 RED = RewardInput("a", 0, "a red circle", image=coloured(180, 900))
+RED_SAMPLE = replace(RED, sample=Sample("a", prompt="a red circle"))
 
 CONTROLS: dict[str, Control] = {
     "clip_score": of_shapes("clip_score"),
@@ -261,6 +273,12 @@ CONTROLS: dict[str, Control] = {
     ),
     "demonstrated_steps": Control(demonstrated, drawn(SCENE), [drawn(EMPTY), drawn(NOISE), drawn(STRIP)]),
     "learned": Control(learned, RED, [replace(RED, image=image) for image in (coloured(0, 901), EMPTY, STRIP)]),
+    "learned_wins": Control(
+        learned_wins,
+        RED_SAMPLE,
+        [replace(RED_SAMPLE, image=image) for image in (coloured(0, 901), EMPTY, STRIP)],
+        context=RewardContext(models={"start": HalfRed()}),
+    ),
     "cotrained_pictures": Control(
         cotrained_pictures, RED, [replace(RED, image=image) for image in (coloured(0, 901), EMPTY, STRIP)]
     ),

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mmrl.data.sample import Sample
 from mmrl.rewards import RewardError, RewardInput, Status
+from mmrl.rewards.core.reward_io import RewardContext
 from mmrl.rewards.judges.judge import JudgePairs, JudgeRanking, pair_indices, shuffled_orders
 from tests.rewards.judges.fake_judge_server import FakeJudge, Refuses, Says, Sure, between, in_turn, pictures, text
 
@@ -228,3 +230,51 @@ def test_missing_answers_do_not_affect_others():
     np.testing.assert_allclose(compared.values["judge_pairs"], [0.45, 0.55, np.nan], rtol=1e-5)
     with pytest.raises(RewardError, match="shuffles is 0"):
         ranking(server, shuffles=0)
+
+
+# against a reference model
+
+
+class GreyPainter:
+    """A model that draws one grey picture for every sample."""
+
+    def __init__(self, grey: int) -> None:
+        self._grey = grey
+
+    def pictures(self, samples, seed, draws=1):
+        return [[Image.new("RGB", (4, 4), (self._grey,) * 3)] * draws for _ in samples]
+
+
+def darker(request):
+    """A judge that prefers the darker picture, and the first place by 0.1."""
+    a, b = (float(np.asarray(each).mean()) for each in pictures(request))
+    return Sure(0.5 + (b - a) / 1000 + 0.1, "A", "B")
+
+
+DARK = Sample("a", prompt="something dark")
+
+
+def painted(*greys, sample=DARK):
+    return [
+        RewardInput(str(grey), 0, "something dark", image=Image.new("RGB", (4, 4), (grey,) * 3), sample=sample)
+        for grey in greys
+    ]
+
+
+def test_an_answer_is_compared_with_the_picture_of_a_reference():
+    context = RewardContext(models={"start": GreyPainter(100)})
+    with FakeJudge(darker) as server:
+        reward = pairs(server, reference="start")
+        output = reward.score(painted(0, 100, 200), context)
+        np.testing.assert_allclose(output.values["judge_pairs"], [0.6, 0.5, 0.4], rtol=1e-5)
+        assert len(server.requests) == 2 * 3 and reward.painters == reward.models == ("start",)
+        np.testing.assert_allclose(reward.score(painted(0), context).values["judge_pairs"], [0.6], rtol=1e-5)
+        spoilt = [*painted(0), *painted(100, sample=None), RewardInput("x", 0, "something dark", sample=Sample("a"))]
+        output = reward.score(spoilt, context)
+        assert [row["judge_pairs"].kind for row in output.failures[1:]] == ["missing", "missing"]
+        np.testing.assert_allclose(output.values["judge_pairs"][:1], [0.6], rtol=1e-5)
+        assert reward.score(painted(0)).failures[0]["judge_pairs"].kind == "no_model"  # outside of a run
+        with pytest.raises(RewardError, match="rounds is of pairs in a group"):
+            pairs(server, reference="start", rounds=1)
+    with FakeJudge(in_turn(darker, Refuses(503))) as server:
+        assert pairs(server, reference="start").score(painted(0), context).failures[0]["judge_pairs"].kind == "http_503"
