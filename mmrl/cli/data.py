@@ -1,4 +1,4 @@
-"""`mmrl data check|prepare|traces|pivots|progress|demonstrate|filter|select|align|angles|mixture|direct|judge`."""
+"""`mmrl data`: each function below is the command of its name."""
 
 from __future__ import annotations
 
@@ -268,6 +268,44 @@ def select(
         f"{sum(not each > 0 for each in found.variances.values())} have none"
     )
     typer.echo(f"Train with data.path={out}")
+
+
+@app.command()
+def pairs(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="The run whose policy answers, with data.path and rewards.")
+    ],
+    overrides: Overrides = None,
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The pairs, as JSON Lines.")],
+    answers: Annotated[int, typer.Option(min=2, help="Answers to each prompt.")] = 32,
+    most: Annotated[int, typer.Option(min=1, help="Pairs of one prompt, at most.")] = 15,
+    success: Annotated[float, typer.Option(help="An answer is right if its total reward is at least this.")] = 1.0,
+    online: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the prompts of medium difficulty by these answers.")
+    ] = None,
+    above: Annotated[float, typer.Option(help="Medium: more than this share of right answers.")] = 0.2,
+    below: Annotated[float, typer.Option(help="Medium: less than this share of right answers.")] = 0.8,
+) -> None:
+    """Pair a policy's right answers with its wrong ones to the same prompt, for mpo or dpo."""
+    from mmrl.cli.console import console
+    from mmrl.data.jsonl import write_samples
+    from mmrl.workflows.prompt_filter import solved_sometimes
+    from mmrl.workflows.sampled_pairs import sampled_pairs
+
+    config = _checked(recipe, overrides)
+    with console().status(f"answering {config.data.path}"):
+        found = sampled_pairs(config, answers, most, success)
+    medium = None if online is None else solved_sometimes(config, found.answered, success, above, below)
+    write_samples(found.pairs, out)
+    typer.echo(f"{out}: {len(found.pairs)} pairs of {found.paired} of {len(found.answered.samples)} prompts")
+    typer.echo(f"Train with algorithm.name=mpo data.path={out}")
+    if medium is not None and online is not None:
+        write_samples(medium.kept, online)
+        typer.echo(
+            f"{online}: {len(medium.kept)} prompts, of which {medium.never} are too hard, {medium.always} too easy"
+        )
+        typer.echo(f"Go on with algorithm.name=gspo data.path={online}")
 
 
 def _checked(recipe: str, overrides: list[str] | None) -> TrainConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,20 @@ from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import SharedLoader
 
 
+@dataclass(frozen=True)
+class AnsweredPrompts:
+    """P prompts with A answers each, and their rewards."""
+
+    samples: Sequence[Sample]  # P, as they were in the data set
+    totals: NDArray[np.float32]  # [P, A] total rewards; NaN: not scored
+    texts: Sequence[Sequence[str | None]]  # P of A answers; None: a picture
+
+
 def answered_prompts(
     config: TrainConfig,
     answers: int,  # to each prompt
-) -> tuple[Sequence[Sample], NDArray[np.float32]]:  # P samples as in the data set; [P, answers], NaN: not scored
-    """Answer each prompt of `data.path` as in training, before any training, and return samples and total rewards.
+) -> AnsweredPrompts:
+    """Answer each prompt of `data.path` as in training, before any training, and score the answers.
 
     Raises:
         ConfigError: the run samples no answers.
@@ -37,6 +47,7 @@ def answered_prompts(
     named = replace_named_rewards(loaded, config.scoring)
     samples = prepare_samples(policy, config.policy, config.answers, config.sampling, named)
     totals: dict[str, NDArray[np.float32]] = {}
+    texts: dict[str, tuple[str | None, ...]] = {}
     rows = BatchPlan.of(config).micro_batch
     size = max(1, rows // answers)
     with closing(build_rewards(config, samples, SharedLoader())) as suite:
@@ -44,4 +55,11 @@ def answered_prompts(
             part = samples[first : first + size]
             found = evaluate(policy, part, suite, draws=answers, batch=rows, seed=config.seed + first, pictures=0)
             totals |= dict(zip(found.ids, found.by_prompt(TOTAL), strict=True))
-    return loaded, np.array([totals[sample.id] for sample in loaded], np.float32)
+            texts |= {
+                id: tuple(found.answer(place, draw) for draw in range(answers)) for place, id in enumerate(found.ids)
+            }
+    return AnsweredPrompts(
+        samples=loaded,
+        totals=np.array([totals[sample.id] for sample in loaded], np.float32),
+        texts=[texts[sample.id] for sample in loaded],
+    )

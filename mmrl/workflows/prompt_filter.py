@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.workflows.answered_prompts import answered_prompts
+from mmrl.workflows.answered_prompts import AnsweredPrompts, answered_prompts
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,14 @@ def filter_prompts(
     """
     if not above < below:
         raise ConfigError(f"--above is {above:g}, --below is {below:g}: nothing lies between them")
-    loaded, totals = answered_prompts(config, answers)
-    values = np.array(success_rates(totals, success))
+    return solved_sometimes(config, answered_prompts(config, answers), success, above, below)
+
+
+def solved_sometimes(
+    config: TrainConfig, answered: AnsweredPrompts, success: float, above: float, below: float
+) -> FilteredPrompts:
+    """Keep the prompts whose share of good answers lies between the bounds, exclusive: see `filter_prompts`."""
+    loaded, values = answered.samples, np.array(success_rates(answered.totals, success))
     within = (values > above) & (values < below)
     if not within.any():
         raise ConfigError(

@@ -45,8 +45,8 @@ def varied_prompts(config: TrainConfig, answers: int, share: float) -> VariedPro
             f"--answers is {answers} and --share {share:g}: a variance needs 2 answers or more, and the share of "
             "prompts that stay is above 0 and at most 1"
         )
-    loaded, totals = answered_prompts(config, answers)
-    variances = reward_variances(totals)
+    answered = answered_prompts(config, answers)
+    loaded, variances = answered.samples, reward_variances(answered.totals)
     count = max(1, round(share * len(loaded)))
     best = np.argsort(-np.nan_to_num(variances, nan=0.0), kind="stable")[:count]
     kept = sorted(place for place in best.tolist() if variances[place] > 0)

@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 def untrained_policy(*overrides: str) -> VLMPolicy:
     """Return the policy of the recipe `shapes-reasoning` with these changes, as it is before training."""
-    return _built(_config(*overrides))
+    return _built(sums_config(*overrides))
 
 
-def trained_policy(*overrides: str, run: Path | None = None) -> VLMPolicy:
+def trained_policy(*overrides: str, run: Path | None = None, policy: VLMPolicy | None = None) -> VLMPolicy:
     """Return the policy that the recipe `shapes-reasoning` with these changes trains, without evaluations.
 
-    `run` is a folder for its run, which is left there; None: it is deleted.
+    `run` is a folder for its run, which is left there; None: it is deleted. `policy` is one that an earlier run has
+    trained, which goes on with a new optimizer; None: it is built.
     """
-    config = _config(*overrides)
-    policy = _built(config)
+    config = sums_config(*overrides)
+    policy = policy or _built(config)
     with TemporaryDirectory() as folder:
         place = {"dir": str(run or Path(folder) / "run"), "display": "quiet", "pictures": 0}
         train(config.model_copy(update={"run": config.run.model_copy(update=place)}), policy=policy)
@@ -55,5 +56,6 @@ def _built(config: TrainConfig) -> VLMPolicy:
     return policy
 
 
-def _config(*overrides: str) -> TrainConfig:
+def sums_config(*overrides: str) -> TrainConfig:
+    """Return the configuration of the recipe `shapes-reasoning` with these changes, without evaluations."""
     return load_config("shapes-reasoning", ["data.validation=null", "evaluation={}", *overrides])
