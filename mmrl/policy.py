@@ -110,6 +110,15 @@ class RowStart:
 
 
 @dataclass(frozen=True)
+class PromptMixture:
+    """A second prompt that guides the drawing of a sample, beside the sample's own (Parrot, arXiv:2401.05675)."""
+
+    prompt: str
+    share: float
+    """Its share of the conditional prediction, in [0, 1]; the rest follows the sample's own prompt."""
+
+
+@dataclass(frozen=True)
 class RolloutRequest:
     """A request for `n` trajectories of one sample. Group sizes may differ between the requests of one call."""
 
@@ -132,6 +141,9 @@ class RolloutRequest:
     call."""
     sampling: Any = None
     """The policy's own sampling configuration; None is its default. Equal for all requests of one call."""
+    mixture: PromptMixture | None = None
+    """A second prompt that guides what is drawn, for rollouts that are not learnt from; None: the sample's alone. Its
+    share is equal for all requests of one call. Pipelines alone read it."""
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,9 @@ class EvaluationConfig(Section):
     models of `models` and of `policy` (docs/inference.md)."""
     heads: dict[str, float] = Field(default_factory=dict)
     """Set: evaluations blend the heads of `policy.heads` with these weights; unset: in equal parts."""
+    original_prompt: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The share of the user's prompt in the guidance of pictures that `joint_grpo` draws; the rest is that of the text
+    that the policy wrote (Parrot). Above 0, drawing costs twice."""
 
 
 class TimeoutsConfig(Section):

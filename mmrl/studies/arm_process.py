@@ -69,7 +69,7 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
         own = config.evaluation.sampling or without_exploration(config.sampling)
         sampling = type(own).model_validate(own.model_dump() | changes)
         config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"sampling": sampling})})
-    if blends := {key: settings.pop(key) for key in ("logits", "heads") if key in settings}:
+    if blends := {key: settings.pop(key) for key in ("logits", "heads", "original_prompt") if key in settings}:
         evaluation = EvaluationConfig.model_validate(config.evaluation.model_dump() | blends)
         config = config.model_copy(update={"evaluation": evaluation})
         check(config)
@@ -99,7 +99,8 @@ def _settings_of_inference(policy: Any, settings: dict[str, Any]) -> Iterator[No
     from mmrl.rewards import load
 
     if unknown := settings.keys() - {"rlg", "lora_strength", "guide"}:
-        raise ConfigError(f"inference.{min(unknown)}: there are rlg, lora_strength, guide, logits, heads and sampling")
+        known = "rlg, lora_strength, guide, logits, heads, original_prompt and sampling"
+        raise ConfigError(f"inference.{min(unknown)}: there are {known}")
     with ExitStack() as stack:
         if (strength := settings.get("lora_strength")) is not None:
             stack.enter_context(lora_strength(policy.pipeline, strength))

@@ -93,20 +93,14 @@ def _of_iterations(run: Path, decide: DecideConfig) -> Measured:
 
 def _of_samples(evaluation: Evaluation, decide: DecideConfig, folder: Path) -> Measured:
     kept = np.array([not decide.sources or source in decide.sources for source in evaluation.sources], bool)
-    if decide.metric == "tokens":
-        lengths = [np.nan if count is None else float(count) for count in evaluation.tokens]
-        values = np.array(lengths, np.float64).reshape(-1, evaluation.draws) if lengths else None
-    else:
-        known = decide.metric in evaluation.values
-        values = evaluation.by_prompt(decide.metric).astype(np.float64) if known else None
-    if values is None or not kept.any():
-        there = (
-            ", ".join([*evaluation.values, "tokens"]) if values is None else ", ".join(sorted({*evaluation.sources}))
-        )
-        missing = f"metric {decide.metric}" if values is None else f"sample from {', '.join(decide.sources)}"
-        raise EvaluationError(f"{folder} has no {missing}; there are {there}")
+    values = _drawn(evaluation, decide.metric, folder)
+    if not kept.any():
+        there = ", ".join(sorted({*evaluation.sources}))
+        raise EvaluationError(f"{folder} has no sample from {', '.join(decide.sources)}; there are {there}")
     rows = np.flatnonzero(kept)
     ids, drawn = tuple(evaluation.ids[row] for row in rows), values[rows]
+    if decide.beside is not None:
+        return Measured(ids, hypervolume(drawn, _drawn(evaluation, decide.beside, folder)[rows]))
     if decide.draws == "mean":
         return Measured(ids, _row_means(drawn))
     count = evaluation.draws if decide.of is None else decide.of
@@ -116,6 +110,21 @@ def _of_samples(evaluation: Evaluation, decide: DecideConfig, folder: Path) -> M
             f"evaluation.samples to {count} or more, or `of` to {evaluation.draws} or less"
         )
     return Measured(ids, _row_best(drawn) if decide.of is None else best_of_some(drawn, count))
+
+
+def _drawn(evaluation: Evaluation, metric: str, folder: Path) -> Floats:  # [P, draws]
+    """Return a metric of all draws, or their lengths in tokens.
+
+    Raises:
+        EvaluationError: the evaluation has no such metric.
+    """
+    if metric in evaluation.values:
+        return evaluation.by_prompt(metric).astype(np.float64)
+    if metric != "tokens" or not evaluation.tokens:
+        there = ", ".join([*evaluation.values, "tokens"])
+        raise EvaluationError(f"{folder} has no metric {metric}; there are {there}")
+    lengths = [np.nan if count is None else float(count) for count in evaluation.tokens]
+    return np.array(lengths, np.float64).reshape(-1, evaluation.draws)
 
 
 def _row_means(values: Floats) -> Floats:  # [P, draws] -> [P]
@@ -147,6 +156,25 @@ def best_of_some(values: Floats, count: int) -> Floats:  # [P, draws], NaN = cou
             shares = [comb(below, count - 1) / choices for below in range(len(known))]
             best[row] = float(np.dot(shares, known))
     return best
+
+
+def hypervolume(first: Floats, second: Floats) -> Floats:  # [P, draws] each, NaN = could not be scored -> [P]
+    """Return the area above (0, 0) that the draws of a row dominate, by two values; NaN where none has both.
+
+    It is that of the union of the rectangles from (0, 0) to each draw (Zitzler and Thiele, 1998), so draws that others
+    dominate add nothing, and values below 0 count as 0.
+
+    >>> hypervolume(np.array([[1.0, 0.5, 0.25, 0.25]]), np.array([[0.0, 0.5, 1.0, 0.75]])).tolist()
+    [0.375]
+    """
+    area = np.full(len(first), np.nan)
+    for row, pair in enumerate(np.stack([first, second], -1)):
+        points = np.maximum(pair[np.isfinite(pair).all(1)], 0.0)
+        if len(points):
+            points = points[np.argsort(-points[:, 0])]
+            widths = -np.diff(points[:, 0], append=0.0)
+            area[row] = float(widths @ np.maximum.accumulate(points[:, 1]))
+    return area
 
 
 def common_samples(measured: Sequence[Measured], arm: str) -> list[int]:

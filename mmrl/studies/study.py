@@ -54,8 +54,12 @@ class DecideConfig(Section):
     """The last evaluation, or the mean over all that were made after training began: the area under the curve."""
     sources: tuple[str, ...] = ()
     """Only samples from these sources; empty: all."""
-    draws: Literal["mean", "best"] = "mean"
-    """Several answers to a sample (`evaluation.samples`) count as their mean, or as the best of them: pass@k."""
+    draws: Literal["mean", "best", "hypervolume"] = "mean"
+    """Several answers to a sample (`evaluation.samples`) count as their mean, or as the best of them: pass@k.
+    `hypervolume`: the area above (0, 0) that they dominate in the plane of `metric` and `beside`: how good a Pareto
+    front of two rewards they are."""
+    beside: str | None = None
+    """`hypervolume`: the other metric."""
     of: PositiveInt | None = None
     """`best`: the number of answers k of which the best counts, at most `evaluation.samples`, as the mean over all
     choices of k of them, which is the unbiased estimate of pass@k (arXiv:2107.03374). Unset: all."""
@@ -65,8 +69,12 @@ class DecideConfig(Section):
 
     @model_validator(mode="after")
     def _best_of_drawn_answers(self) -> DecideConfig:
-        if self.draws == "best" and self.on in ("greedy", "training", "call"):
-            raise ValueError(f"draws: best is of the answers that an evaluation draws, and `on` is {self.on}")
+        if self.draws != "mean" and self.on in ("greedy", "training", "call"):
+            raise ValueError(f"draws: {self.draws} is of the answers that an evaluation draws, and `on` is {self.on}")
+        if (self.beside is None) == (self.draws == "hypervolume"):
+            raise ValueError(
+                f"beside: {self.beside} with draws: {self.draws}, but hypervolume, and it alone, has two metrics"
+            )
         if self.of is not None and self.draws != "best":
             raise ValueError(f"of: {self.of} is the number of answers of which the best counts: write draws: best")
         return self

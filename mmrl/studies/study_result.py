@@ -129,7 +129,8 @@ class StudyResult:
 
 def label(decide: DecideConfig) -> str:
     """Return the metric in words, such as `total on validation`."""
-    words = decide.metric if decide.on == "call" else f"{decide.metric} on {decide.on}"
+    metric = decide.metric if decide.beside is None else f"hypervolume of {decide.metric} and {decide.beside}"
+    words = metric if decide.on == "call" else f"{metric} on {decide.on}"
     if decide.at == "mean":
         words += ", mean over training"
     if decide.draws == "best":

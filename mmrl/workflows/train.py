@@ -168,7 +168,7 @@ def answering_without_exploration(config: TrainConfig, policy: Any, models: Name
     """Return what answers in evaluations: the policy, or a chain of it and the painter of its texts."""
     painter = getattr(config.algorithm, "painter", None)
     sampling = None if painter is None else without_exploration(sampling_of(config, painter))
-    return answering(config.algorithm, policy, models, sampling)
+    return answering(config.algorithm, policy, models, sampling, config.evaluation.original_prompt)
 
 
 def _hacking_monitor(config: TrainConfig, suite: Rewards, load: SharedLoader, run: Path) -> HackingMonitor:

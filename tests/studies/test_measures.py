@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.results import Evaluation
-from mmrl.studies.measures import best_of_some, common_samples, measure
+from mmrl.studies.measures import best_of_some, common_samples, hypervolume, measure
 from mmrl.studies.study import DecideConfig
 
 SHARE = DecideConfig(metric="zero_variance_share", on="training")
@@ -54,11 +54,11 @@ def test_a_metric_that_no_iteration_logged_is_named_with_those_that_are_there(tm
         measure(run, DecideConfig(metric="beauty", on="training"))
 
 
-def evaluated(folder: Path, values: list[float], draws: int) -> Path:
+def evaluated(folder: Path, values: list[float], draws: int, **more: list[float]) -> Path:
     """Write an evaluation of `len(values) / draws` samples before training."""
     samples = tuple(str(sample) for sample in range(len(values) // draws))
-    status = {"right": ["ok"] * len(values)}
-    column = {"right": np.array(values, np.float32)}
+    column = {name: np.array(each, np.float32) for name, each in {"right": values, **more}.items()}
+    status = {name: ["ok"] * len(values) for name in column}
     Evaluation(0, draws, samples, samples, ("s",) * len(samples), column, status, [None] * len(values)).save(folder)
     return folder
 
@@ -98,6 +98,33 @@ def test_more_draws_than_were_made_are_refused(tmp_path):
         measure(run, DecideConfig(metric="right", draws="best", of=4))
     with pytest.raises(ValidationError, match="of: 4 is the number of answers of which the best counts: write draws"):
         DecideConfig(metric="right", of=4)
+
+
+def test_the_hypervolume_of_draws_is_what_they_dominate_by_two_metrics(tmp_path):
+    """By hand, and against the share of random points that some draw dominates."""
+    nan = float("nan")
+    run = evaluated(tmp_path, [0.5, 1, 0.2, nan, 0.5, 0.5], draws=2, blue=[0.5, 0.25, 0.3, 1, -1, 0.4])
+    hv = DecideConfig(metric="right", beside="blue", draws="hypervolume")
+    assert measure(run, hv).values.tolist() == pytest.approx([0.375, 0.06, 0.2])
+    assert measure(run, hv.model_copy(update={"metric": "blue", "beside": "right"})).values.tolist() == pytest.approx(
+        [0.375, 0.06, 0.2]
+    )
+    rng = np.random.default_rng(0)
+    pairs, points = rng.random((3, 5, 2)), rng.random((100_000, 2))
+    below = (points[:, None, None] < pairs).all(-1).any(-1).mean(0)
+    found = hypervolume(pairs[..., 0], pairs[..., 1])
+    assert found.tolist() == pytest.approx(below.tolist(), abs=0.01)
+    best = np.concatenate([pairs, pairs.min(1, keepdims=True)], 1)  # one more, which all others dominate
+    assert hypervolume(best[..., 0], best[..., 1]).tolist() == pytest.approx(found.tolist())
+
+
+def test_a_hypervolume_has_two_metrics_that_are_there(tmp_path):
+    run = evaluated(tmp_path, [0, 1], draws=2)
+    with pytest.raises(EvaluationError, match="has no metric blue; there are right, tokens"):
+        measure(run, DecideConfig(metric="right", beside="blue", draws="hypervolume"))
+    for wrong in ({"draws": "hypervolume"}, {"beside": "blue"}):
+        with pytest.raises(ValidationError, match="hypervolume, and it alone, has two metrics"):
+            DecideConfig(metric="right", **wrong)
 
 
 @pytest.mark.parametrize("on", ["greedy", "training", "call"])

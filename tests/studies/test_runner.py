@@ -124,7 +124,9 @@ def test_inference_arms_may_be_guided_by_a_reward(finished):
     result = run_study(load_study(write(folder, "guided", text)), StudyOptions(root=folder / "runs"), SilentDisplay())
     assert result.claims[0].contrasts[0].mean > 0
     wrong = load_study(write(folder, "unknown", text.replace("guide.shapeworld_clip", "guidance")))
-    with pytest.raises(RunError, match="there are rlg, lora_strength, guide, logits, heads and sampling"):
+    with pytest.raises(
+        RunError, match="there are rlg, lora_strength, guide, logits, heads, original_prompt and sampling"
+    ):
         run_study(wrong, StudyOptions(root=folder / "runs"), SilentDisplay())
 
 
@@ -277,6 +279,35 @@ def test_inference_may_add_the_logits_of_several_models(tmp_path):
     assert result.verdict == "holds"
     found = result.measures["numeric on validation"].values
     assert found["own"] == found["with"] != found["base"]
+
+
+DRAWN = """\
+paper: {key: drawn, title: Drawn}
+claim: {text: "the user's own words are drawn better than what a writer babbles", test: original > babble}
+recipe: shapes-vlm
+common:
+  policy.model: "shapeworld:vlm-worlds"
+  sampling.max_new_tokens: 4
+  models.painter: {kind: pipeline, model: shapeworld}
+  models.painter.sampling: {steps: 3, guidance_scale: 1.0, transition: {name: flow_sde}}
+  models.painter.sampling.pipeline_args.max_sequence_length: 1
+  algorithm: {name: joint_grpo}
+  rewards: [{name: shapeworld}]
+  data: {path: "shapeworld:repainted-train", validation: "shapeworld:repainted-development", groups: 2, group_size: 2}
+  training.iterations: 1
+  evaluation: {prompts: 8, samples: 4, batch: 32}
+arms:
+  original: {inference.original_prompt: 1.0}
+  babble: {}
+decide: {metric: shapeworld}
+seeds: {first: 1}
+"""
+
+
+def test_inference_may_draw_after_the_users_prompt(tmp_path):
+    study, options = load_study(write(tmp_path, "drawn", DRAWN)), StudyOptions(root=tmp_path / "runs")
+    result = run_study(study, options, SilentDisplay())
+    assert result.claims[0].contrasts[0].mean > 0.01
 
 
 def test_a_budget_of_tokens_ends_every_arm_when_they_are_spent(tmp_path):

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from mmrl.build.training_setup import check, check_processes
+from mmrl.config.algorithms.advantage import ParetoAdvantage
 from mmrl.config.algorithms.drawn_texts import JointGRPOConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.loading.load import load_config
@@ -22,7 +23,7 @@ from mmrl.data.sample import Sample
 from mmrl.data.written_captions import Captions
 from mmrl.errors import ConfigError, RunError
 from mmrl.evaluation.evaluate import evaluate
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.policy import PromptMixture, Rollout, RolloutRequest
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.suite import RewardSuite
@@ -30,6 +31,7 @@ from mmrl.training.learner import Learner
 from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, ObjectiveInputs
 from mmrl.training.objectives.joint_gradient import JointGradient
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.drawn_texts import DrawnTexts
 from mmrl.workflows.train import train
 from tests.training.gaussian_policy import GaussianPolicy
@@ -81,6 +83,53 @@ def test_pictures_are_drawn_of_what_was_written_row_by_row_and_judged_by_the_use
     again = chain(writer, painter).rollout(requests, 7)
     assert again.media == found.media and chain(writer, painter).rollout(requests, 8).media != found.media
     assert found.select([0, 1]).drawn is None
+
+
+def test_a_share_of_the_guidance_is_that_of_the_users_prompt(monkeypatch):
+    """The painter draws what was written, beside the user's own words."""
+    drawn: list[RolloutRequest] = []
+    draw = NumberPainter.rollout
+    monkeypatch.setattr(NumberPainter, "rollout", lambda self, all, seed: (drawn.extend(all), draw(self, all, seed))[1])
+    writer, requests = TokenPolicy(), [RolloutRequest(sample, 2, group) for group, sample in enumerate(questions(3))]
+    found = replace(chain(writer, NumberPainter()), original_prompt=0.25).rollout(requests, 7)
+    assert [each.mixture for each in drawn] == [PromptMixture(sample.prompt, 0.25) for sample in found.samples]
+    assert [each.sample.prompt for each in drawn] != [sample.prompt for sample in found.samples]
+    drawn.clear()
+    chain(writer, NumberPainter()).rollout(requests, 7)
+    assert len(drawn) == 6 and all(each.mixture is None for each in drawn)
+
+
+class Modest(FirstNumber):
+    """The other way round: the less, the larger the painter's decisions."""
+
+    name = "modest"
+
+    def score_one(self, item: RewardInput) -> float:
+        return -sum(float(each) for each in str(item.text).split()[1:])
+
+
+def test_the_front_of_the_batch_teaches_both_models_and_what_it_dominates_neither():
+    """Parrot: against a comparison of all pairs, over the groups and the micro-batches of an iteration."""
+    writer, painter = TokenPolicy(), NumberPainter()
+    estimator = AdvantageEstimator(ParetoAdvantage(front="batch"), {"right": 1.0, "modest": 1.0})
+    suite = RewardSuite([(FirstNumber(), 1.0), (Modest(), 1.0)])
+    drawn = source(chain(writer, painter), suite=suite, advantage_estimator=estimator)  # type: ignore[arg-type]
+    batches = collect(drawn).micro_batches
+    advantages = torch.cat([batch.advantages for batch in batches])
+    pairs = []
+    for rollout in (batch.rollout for batch in batches):
+        for media, sample in zip(rollout.media, rollout.samples, strict=True):
+            word, *own = str(media).split()
+            total = sum(map(float, own))
+            pairs.append((float(word == str(sample.answer)[0]) + 0.5 * total, -total))
+    dominated = [any(a >= x and b >= y and (a, b) != (x, y) for a, b in pairs) for x, y in pairs]
+    assert len(batches) == 2 and 2 <= dominated.count(False) < 20
+    assert (advantages == 0).tolist() == dominated
+    joint = objective(writer, painter, picture=GRPOConfig(name="grpo"))
+    joint.accumulate(batches, 1.0, [0] * len(batches), MetricAccumulator())
+    assert writer.logits.grad.any() and painter.theta.grad.any()
+    touched = {int(row) for batch in batches for row in batch.rollout.recording.prompts[batch.advantages > 0]}
+    assert {row for row in range(8) if writer.logits.grad[row].any()} == touched
 
 
 def test_one_advantage_reaches_both_models_by_hand():
@@ -223,6 +272,15 @@ JOINT = "algorithm={name: joint_grpo}"
 def test_what_cannot_work_is_refused_by_key(overrides, message):
     with pytest.raises(ConfigError, match=message):
         check(load_config("shapes-reasoning", overrides))
+
+
+def test_pareto_fronts_and_the_users_prompt_go_with_a_painter_and_not_without():
+    words = [PAINTER, "algorithm={name: joint_grpo, advantage: {name: pareto, front: batch}}",
+             "rewards=[{name: shapeworld}, {name: shapeworld_clip}]", "evaluation.original_prompt=0.5",
+             "stages=[{iterations: 1, algorithm: {name: sft}, data: {path: 'shapeworld:sums-few'}}]"]  # fmt: skip
+    check(load_config("shapes-reasoning", words))
+    with pytest.raises(ConfigError, match=r"evaluation\.original_prompt: grpo draws no texts"):
+        check(load_config("shapes-reasoning", ["evaluation.original_prompt=0.5"]))
 
 
 def test_a_policy_that_draws_and_several_processes_are_refused():

@@ -1,9 +1,11 @@
-"""The recipe of joint GRPO, as it stands, trains an iteration of the tiny models of its classes."""
+"""The recipes of joint GRPO, as they stand, train an iteration of the tiny models of their classes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+
+import pytest
 
 from mmrl.build.training_setup import check
 from mmrl.config.loading.load import load_config
@@ -13,12 +15,20 @@ from mmrl.workflows.train import train
 from tests.generation import tiny_pipelines
 from tests.understanding import tiny_vlms
 
-REWARD = "def user_text(image, prompt):\n    return image.convert('L').getpixel((0, 0)) / 255 + len(prompt)\n"
+REWARD = """
+def user_text(image, prompt):
+    return image.convert('L').getpixel((0, 0)) / 255 + len(prompt)
+
+def dark(image, prompt):
+    return -image.convert('L').getpixel((0, 0)) / 255
+"""
 
 
-def test_qwen_writes_what_stable_diffusion_draws(tmp_path: Path):
+@pytest.mark.parametrize(("recipe", "rewards"), [("unigrpo", ["user_text"]), ("parrot", ["user_text", "dark"])])
+def test_qwen_writes_what_stable_diffusion_draws(recipe: str, rewards: list[str], tmp_path: Path):
     tiny_vlms.build("qwen2_5_vl", tmp_path / "writer")
     tiny_pipelines.build("sd3").save_pretrained(tmp_path / "painter")
+    rewards = [f"'{tmp_path / 'reward.py'}:{name}'" for name in rewards]
     sizes = tiny_pipelines.PIPELINES["sd3"].sampling
     messages = (
         {"role": "system", "content": "Write it in full."},
@@ -35,14 +45,16 @@ def test_qwen_writes_what_stable_diffusion_draws(tmp_path: Path):
         *(f"models.painter.sampling.{name}={sizes[name]}" for name in ("height", "width")),
         "models.painter.sampling.steps=3",
         "sampling.max_new_tokens=4",
-        f"rewards=[{{name: '{tmp_path / 'reward.py'}:user_text'}}]",
+        f"rewards=[{', '.join(f'{{name: {reward}}}' for reward in rewards)}]",
         f"data={{path: '{tmp_path / 'data.jsonl'}', groups: 2, group_size: 2, micro_batch: 4}}",
+        f"data.validation={tmp_path / 'data.jsonl'}",
         "training.iterations=1",
         f"run={{dir: '{tmp_path / 'run'}', display: quiet}}",
     ]
-    config = load_config("unigrpo-qwen25-vl-3b", words)
+    config = load_config(f"{recipe}-qwen25-vl-3b", words)
     check(config)
     rows = [json.loads(line) for line in (train(config) / "metrics.jsonl").read_text().splitlines()]
     (row,) = [row for row in rows if row["kind"] == "train"]
-    assert row["grad_norm"] > 0 and row["painter/grad_norm"] > 0 and row["painter/kl"] == row["kl"] == 0
-    assert 10 <= row["reward/total"] <= 11  # the user's own text is judged, of ten letters
+    assert row["grad_norm"] > 0 and row["painter/grad_norm"] > 0 and row["kl"] == 0 == row.get("painter/kl", 0)
+    assert 10 <= row["reward/user_text"] <= 11  # the user's own text is judged, of ten letters
+    assert len([row for row in rows if row["kind"] == "evaluation"]) == 2

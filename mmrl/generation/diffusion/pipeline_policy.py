@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -38,6 +38,7 @@ from mmrl.generation.diffusion.encode_images import (
 )
 from mmrl.generation.diffusion.learned_noise import NAME, NoiseLevelNetwork
 from mmrl.generation.diffusion.loops import Loop, ProbeLoop, RecordLoop, ReplayLoop, StopPipeline, VelocityLoop
+from mmrl.generation.diffusion.prompt_mixture import mixed_rollout
 from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.recording import Recording
 from mmrl.generation.diffusion.replay_cache import cache_targets, intercept_calls
@@ -198,6 +199,12 @@ class PipelinePolicy:
 
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
         """Sample sum(r.n) trajectories. A row's initial noise depends only on the seed and its tree's first row."""
+        if any(request.mixture is not None for request in requests):
+            return mixed_rollout(self, requests, self._sampling_of(requests), seed)
+        return self.sample_rows(requests, seed)
+
+    def sample_rows(self, requests: Sequence[RolloutRequest], seed: int, copies: int = 1) -> Rollout:
+        """Sample trajectories by the prompts of their samples; `copies` neighbours begin with the same noise."""
         sampling = self._sampling_of(requests)
         self._check(sampling)
         samples = [request.sample for request in requests for _ in range(request.n)]
@@ -213,6 +220,7 @@ class PipelinePolicy:
             iteration=request.iteration,
             zigzag=None if sampling.zigzag is None else ZigzagSteps(sampling.zigzag),
             keep_means=request.keep_means,
+            copies=copies,
         )
         if recording.zigzag is not None and self._keeps_latents:
             raise UnsupportedError("sampling.zigzag: steps that are taken twice cannot be differentiated through: "
@@ -400,6 +408,11 @@ class PipelinePolicy:
         """Return a context in which the policy computes with the parameters that training started from."""
         return self._trainable.reference()
 
+    @property
+    def denoisers(self) -> Mapping[str, ModelMixin]:
+        """The denoisers of the pipeline by component name."""
+        return self._denoisers
+
     def networks(self) -> list[nn.Module]:
         """Return the networks of the pipeline: denoisers, text encoders, autoencoder."""
         return [each for each in self.pipeline.components.values() if isinstance(each, nn.Module)]
@@ -457,7 +470,8 @@ class PipelinePolicy:
                                   "`visit`")  # fmt: skip
         device = self.pipeline._execution_device
         one = type(self.pipeline).__name__ in SINGLE_GENERATOR
-        generators = row_generators(recording.seed, [0] if one else recording.branches.roots, device if one else "cpu")
+        roots = [0] if one else [root // recording.copies for root in recording.branches.roots]
+        generators = row_generators(recording.seed, roots, device if one else "cpu")
         calls = recording.call_cache
         handler = calls.recorder if isinstance(loop, RecordLoop) else calls.replayer
         self._busy = True

@@ -33,6 +33,7 @@ class Recording:
     iteration: int = 0  # of training; a window may move with it
     zigzag: ZigzagSteps | None = None  # the steps that are taken twice
     keep_means: bool = False  # True: the means of decisions are kept as well
+    copies: int = 1  # neighbouring rows that begin with the same noise
     guidance_scale: float | None = None  # of guiders, if the pipeline's call takes none
     call_cache: CallCache = field(default_factory=CallCache)
     transition: Transition | None = None  # None: the scheduler's own step

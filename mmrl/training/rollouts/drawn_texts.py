@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.data.written_prompts import QuestionReader
-from mmrl.policy import Capability, Policy, Rollout, RolloutRequest
+from mmrl.policy import Capability, Policy, PromptMixture, Rollout, RolloutRequest
 from mmrl.seeds import fold_in
 from mmrl.training.named_model import NamedModel
 
@@ -31,6 +31,8 @@ class DrawnTexts:
     """The painter's; None: as it is trained."""
     keep_means: bool = False
     """True keeps the means of the painter's steps, for guarded ratios."""
+    original_prompt: float = 0.0
+    """The share of the user's prompt in the painter's guidance, in [0, 1], in evaluations: the rest is the text's."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -52,6 +54,7 @@ class DrawnTexts:
                 iteration=first.iteration,
                 keep_means=self.keep_means,
                 sampling=self.sampling,
+                mixture=PromptMixture(sample.last_text, self.original_prompt) if self.original_prompt else None,
             )
             for text, sample, group in rows
         ]
