@@ -59,6 +59,9 @@ class TreeSearch(StartRule):
     """λ2, that of the mean negative log-probability of the node's tokens; the authors' code leaves it out."""
     depth: float = 0.01
     """λ3, that of the square root of depth over `max_depth`."""
+    only_mixed: bool = False
+    """True learns nothing from prompts whose recorded answers are all wrong or all right. The paper learns from them:
+    where all are wrong, tanh(q) of a piece is above the mean outcome of -1, so that it becomes likelier."""
 
     def __post_init__(self) -> None:
         if min(self.answers, self.step_tokens, self.max_depth) < 1:
@@ -79,7 +82,7 @@ class TreeSearch(StartRule):
         ]
 
     def select(self, scored: ScoredRollouts, context: StartContext) -> CollectedRollouts:
-        """Select the pieces of recorded answers; if there are none, all pieces without advantages.
+        """Select the pieces of recorded answers; if none are learnt from, all pieces without advantages.
 
         Rewards are reported of recorded answers. Metrics: `tree/solved`, the share of prompts with a right recorded
         answer, `tree/mixed`, that of prompts with right and wrong ones, `tree/answers`, the mean number of recorded
@@ -87,21 +90,22 @@ class TreeSearch(StartRule):
         """
         trees = list(self.trees(scored).values())
         rows, last = len(scored.samples), [leaf for tree in trees for leaf in tree.recorded]
+        outcomes = [{leaf.outcome for leaf in tree.recorded} for tree in trees]
         credit, trained, ends = torch.zeros(rows), torch.zeros(rows, dtype=torch.bool), torch.zeros(rows).bool()
-        for tree in trees:
-            for row, advantage in node_advantages(tree):
+        for tree, found in zip(trees, outcomes, strict=True):
+            for row, advantage in node_advantages(tree) if len(found) > 1 or not self.only_mixed else ():
                 credit[row] += advantage
                 trained[row] = True
         ends[[leaf.row for leaf in last]] = True
-        outcomes = [{leaf.outcome for leaf in tree.recorded} for tree in trees]
         metrics = {
             "tree/solved": sum(1.0 in each for each in outcomes) / len(trees),
             "tree/mixed": sum(len(each) > 1 for each in outcomes) / len(trees),
             "tree/answers": len(last) / len(trees),
             "tree/depth": sum(leaf.depth for leaf in last) / max(1, len(last)),
         }
-        found = selection(scored, trained if last else None, compared=torch.arange(rows))  # each row by itself: 0
-        return replace(found, on_policy=ends if last else found.on_policy, credit=credit, metrics=metrics)
+        learnt = trained if trained.any() else None
+        selected = selection(scored, learnt, compared=torch.arange(rows))  # a row by itself has no advantage but credit
+        return replace(selected, on_policy=ends if last else selected.on_policy, credit=credit, metrics=metrics)
 
     def trees(self, scored: ScoredRollouts) -> dict[int, SearchTree]:
         """Return the tree of each group, as the rounds so far expanded it."""

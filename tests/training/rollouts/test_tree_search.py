@@ -212,3 +212,18 @@ def test_settings_that_cannot_work_are_named():
     for args in ({"answers": 0}, {"step_tokens": 0}, {"max_depth": 0}):
         with pytest.raises(ConfigError, match=r"data\.starts: tree_search: answers"):
             StartsConfig(name="tree_search", args=args).rule()
+
+
+def test_prompts_whose_recorded_answers_are_equally_right_can_be_left_out():
+    wrong = {"": ("121", "222"), "121": ("1", "2"), "222": ("1", "2")}
+    every = collect(searched(Pieces(wrong)))
+    advantages = {
+        text: value
+        for batch in every.micro_batches
+        for text, value in zip(batch.rollout.media, batch.advantages.tolist(), strict=True)
+    }
+    assert advantages["121"] == pytest.approx(math.tanh(-2 / 3) + 1) and advantages["1211"] == 0
+    none = collect(searched(Pieces(wrong), replace(RULE, only_mixed=True)))
+    assert not any(batch.advantages.any() for batch in none.micro_batches) and none.metrics["reward/total"] == 0
+    mixed = collect(searched(Pieces(SCRIPT), replace(RULE, only_mixed=True)))
+    assert mixed.metrics["starts/trained_rows"] == 16
