@@ -85,3 +85,15 @@ def test_a_model_goes_on_from_beginnings_of_its_own_answers(tmp_path):
         drawn = (row[f"starts/share/{name}"] * row[f"starts/length/{name}"] for name in ("alone", "partial"))
         assert row["tokens"] == pytest.approx(row["starts/rows"] * sum(drawn))  # a beginning is no decision
         assert row["replay_gap"] < 1e-4
+
+
+def test_a_model_searches_for_answers(tmp_path):
+    rule = "data.starts={name: tree_search, args: {answers: 2, step_tokens: 6, max_depth: 12}}"
+    few = ("policy.model=shapeworld:remainders", "data.path=shapeworld:remainders-train", "data.validation=null")
+    few += ("training.iterations=2", "data.groups=4", "data.group_size=4", rule)
+    run = train_run(load_config("shapes-reasoning", [*QUIET, *few, f"run.dir={tmp_path / 'run'}"]))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for row in (row for row in rows if row["kind"] == "train"):
+        assert row["tree/answers"] == 2 and 1 <= row["tree/depth"] <= 12
+        assert row["starts/rows"] % 4 == 0 and row["tokens"] <= 6 * row["starts/rows"]
+        assert row["replay_gap"] < 1e-4

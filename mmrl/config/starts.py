@@ -23,6 +23,7 @@ STARTS: Registry[Any] = Registry(
         "rethinking": f"{_RULES}.rethinking:Rethinking",
         "rephrasing": f"{_RULES}.rephrasing_rule:Rephrasing",
         "partial_solutions": f"{_RULES}.partial_solutions:PartialSolutions",
+        "tree_search": f"{_RULES}.tree_search:TreeSearch",
     },
     base=f"{_RULES}.start_rules:StartRule",
 )
@@ -34,7 +35,7 @@ class StartsConfig(Section):
 
     name: Annotated[str, registered(STARTS)]
     """`solution_hints`, `knowledge_points`, `aid_contrast`, `token_budgets`, `rethinking`, `rephrasing`,
-    `partial_solutions`, an installed rule, or `path/to/file.py:Class` for one of your own."""
+    `partial_solutions`, `tree_search`, an installed rule, or `path/to/file.py:Class` for one of your own."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed to the rule's constructor."""
 
