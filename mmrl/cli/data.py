@@ -290,17 +290,18 @@ def pairs(
     """Pair a policy's right answers with its wrong ones to the same prompt, for mpo or dpo."""
     from mmrl.cli.console import console
     from mmrl.data.jsonl import write_samples
-    from mmrl.workflows.prompt_filter import solved_sometimes
+    from mmrl.workflows.prompt_filter import check_bounds, solved_sometimes
     from mmrl.workflows.sampled_pairs import sampled_pairs
 
     config = _checked(recipe, overrides)
+    check_bounds(above, below)
     with console().status(f"answering {config.data.path}"):
         found = sampled_pairs(config, answers, most, success)
-    medium = None if online is None else solved_sometimes(config, found.answered, success, above, below)
     write_samples(found.pairs, out)
     typer.echo(f"{out}: {len(found.pairs)} pairs of {found.paired} of {len(found.answered.samples)} prompts")
     typer.echo(f"Train with algorithm.name=mpo data.path={out}")
-    if medium is not None and online is not None:
+    if online is not None:
+        medium = solved_sometimes(config, found.answered, success, above, below)
         write_samples(medium.kept, online)
         typer.echo(
             f"{online}: {len(medium.kept)} prompts, of which {medium.never} are too hard, {medium.always} too easy"

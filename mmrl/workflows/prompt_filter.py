@@ -42,9 +42,14 @@ def filter_prompts(
         ConfigError: the run samples no answers, or nothing lies within the bounds.
         DataError: a sample cannot be read.
     """
+    check_bounds(above, below)
+    return solved_sometimes(config, answered_prompts(config, answers), success, above, below)
+
+
+def check_bounds(above: float, below: float) -> None:
+    """Raise `ConfigError` if no share lies between the bounds, before anything is answered."""
     if not above < below:
         raise ConfigError(f"--above is {above:g}, --below is {below:g}: nothing lies between them")
-    return solved_sometimes(config, answered_prompts(config, answers), success, above, below)
 
 
 def solved_sometimes(

@@ -96,3 +96,24 @@ def test_the_command_writes_both_stages_of_a_cascade(three):
     assert all(isinstance(pair.chosen, str) and pair.chosen != pair.rejected for pair in pairs)
     first = json.loads(Path("medium.jsonl").read_text())
     assert "chosen" not in first and first["answer"] == 2
+
+
+def test_bounds_without_a_prompt_between_them_cost_no_pairs(three):
+    def run(above: str, below: str):
+        keys = [
+            "--answers",
+            "12",
+            "--out",
+            "pairs.jsonl",
+            "--online",
+            "medium.jsonl",
+            "--above",
+            above,
+            "--below",
+            below,
+        ]
+        return CliRunner().invoke(app, ["data", "pairs", "shapes-reasoning", *three, *keys])
+
+    assert run("0.8", "0.2").exit_code != 0 and not Path("pairs.jsonl").exists()  # nothing was answered
+    assert run("0.98", "0.99").exit_code != 0
+    assert read_samples("pairs.jsonl") and not Path("medium.jsonl").exists()
