@@ -297,8 +297,7 @@ def _answer_features(config: RewardModelConfig, encoder_folder: str) -> AnswerFe
     """Return a function from answers, one for each sample, to their features."""
     if config.encoder.name == "clip":
         clip = load_encoder("learned", encoder_folder, revision=config.encoder.revision)
-
-        inputs = JudgeInputs(config.encoder.prompt, config.encoder.region, config.encoder.query)
+        inputs = JudgeInputs.of(config.encoder)
 
         def of_pictures(answers: Sequence[Any], samples: Sequence[Sample]) -> Tensor:
             pictures = [_picture(path, sample) for path, sample in zip(answers, samples, strict=True)]

@@ -19,7 +19,7 @@ from torch import Tensor
 from mmrl.config.reward_model import RewardTrainingConfig
 from mmrl.rewards.learned.error_bound import error_bounds, inverse_precision
 from mmrl.rewards.learned.head_training import RatedAnswers, train_score_head
-from mmrl.rewards.learned.pair_features import picture_features
+from mmrl.rewards.learned.judge_inputs import picture_features
 from mmrl.rewards.learned.score_head import HeadShape
 from mmrl.rewards.models.clip_encoder import load_encoder
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS

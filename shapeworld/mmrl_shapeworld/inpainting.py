@@ -16,7 +16,7 @@ from PIL import Image
 
 from mmrl_shapeworld.captions import KINDS, NUMBERS, Kind
 from mmrl_shapeworld.checker import DIRT, read
-from mmrl_shapeworld.scenes import Scene, Thing, draw, place
+from mmrl_shapeworld.scenes import Scene, Thing, draw, picture_uri, place
 from mmrl_shapeworld.similarity import dilate, kept_share
 
 PIXELS = 32
@@ -44,6 +44,14 @@ class Hole:
         inside = np.zeros((pixels, pixels), bool)
         inside[y1:y2, x1:x2] = True
         return inside
+
+    def mask_picture(self) -> Image.Image:
+        """The mask as a pipeline takes it: white inside of the hole."""
+        return Image.fromarray(self.mask()).convert("L")
+
+    def conditions(self) -> dict[str, str]:
+        """Return the picture and the mask, for `Sample.conditions`."""
+        return {"image": picture_uri(draw(self.source)), "mask_image": picture_uri(self.mask_picture())}
 
     def holds(self, x: float, y: float) -> bool:
         """Return whether a point, in shares of the picture's side, lies in the hole."""

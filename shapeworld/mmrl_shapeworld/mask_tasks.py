@@ -28,7 +28,7 @@ from mmrl.rewards.core.reward_io import RewardInput
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Kind
 from mmrl_shapeworld.checker import SMALLEST, ideal_shape
 from mmrl_shapeworld.inpainting import Hole, judge_hole, sample_hole
-from mmrl_shapeworld.scenes import COLOURS, SHAPES, Scene, draw, picture_uri
+from mmrl_shapeworld.scenes import COLOURS, SHAPES, Scene
 from mmrl_shapeworld.similarity import labels
 
 TaskName = Literal["fill", "removal"]
@@ -142,10 +142,7 @@ def _sample(id: str, rng: np.random.Generator, name: TaskName) -> Sample:
     return Sample(
         id=id,
         prompt=str(task),
-        conditions={
-            "image": picture_uri(draw(task.source)),
-            "mask_image": picture_uri(Image.fromarray(task.hole.mask()).convert("L")),
-        },
+        conditions=task.hole.conditions(),
         answer=task.hole.as_dict(),
         task=name,
         source=name,

@@ -18,7 +18,7 @@ from mmrl.config.reward_model import GoalConfig, RewardTrainingConfig
 from mmrl.generation.image_tokens import ImageTokenPolicy
 from mmrl.policy import RolloutRequest
 from mmrl.rewards.learned.goal_training import JudgedCourses, train_goal_head
-from mmrl.rewards.learned.pair_features import picture_features
+from mmrl.rewards.learned.judge_inputs import picture_features
 from mmrl.rewards.learned.score_head import HeadShape
 from mmrl.rewards.models.clip_encoder import load_encoder
 from mmrl_shapeworld import splits

@@ -25,7 +25,7 @@ from mmrl.rewards.learned.head_training import (
     train_rater_head,
     vote_on_labels,
 )
-from mmrl.rewards.learned.pair_features import picture_features
+from mmrl.rewards.learned.judge_inputs import picture_features
 from mmrl.rewards.learned.score_head import HeadShape
 from mmrl.rewards.models.clip_encoder import load_encoder
 from mmrl.statistics.calibration import expected_calibration_error

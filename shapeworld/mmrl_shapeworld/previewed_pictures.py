@@ -14,7 +14,7 @@ from diffusers import FlowMatchEulerDiscreteScheduler, StableDiffusion3Pipeline
 from PIL import Image
 from torch import Tensor
 
-from mmrl.rewards.learned.pair_features import picture_features
+from mmrl.rewards.learned.judge_inputs import picture_features
 from mmrl.rewards.models.clip_encoder import load_encoder
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.captions import Caption

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from PIL import Image
 
 from mmrl.data.sample import Sample
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS
@@ -73,10 +72,7 @@ def hole_sample(id: str, rng: np.random.Generator) -> Sample:
     return Sample(
         id=id,
         prompt=str(hole),
-        conditions={
-            "image": picture_uri(draw(hole.source)),
-            "mask_image": picture_uri(Image.fromarray(hole.mask()).convert("L")),
-        },
+        conditions=hole.conditions(),
         answer=hole.as_dict(),
         task="inpaint",
         source=hole.shape,

@@ -97,7 +97,7 @@ def judge_task(picture: Image.Image, task: MaskTask) -> TaskVerdict:
 
 def mask_images(holes: list[Hole]) -> dict[str, Any]:
     """Return the masks of holes as the pipeline takes them."""
-    return {"mask_image": [Image.fromarray(hole.mask()).convert("L") for hole in holes]}
+    return {"mask_image": [hole.mask_picture() for hole in holes]}
 
 
 TASKS: dict[TaskName, PictureTask] = {

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneratio
 
 from mmrl_shapeworld.reasoning import reasoner_model
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, Family
-from mmrl_shapeworld.reasoning.pretraining import batches, loss_of, training_calculation
+from mmrl_shapeworld.reasoning.pretraining import accumulate_gradients, training_calculation
 from mmrl_shapeworld.reasoning.traces import CARELESS, CLEAN, Writer, written_trace
 from tools.shapeworld_pretrain.steps import advance
 from tools.shapeworld_pretrain.vlm import build_optimizers
@@ -92,17 +92,10 @@ def fit(
         )  # fmt: skip
         calculations = [training_calculation(family, rng) for _ in range(schedule.batch)]
         traces = [written_trace(calculation, writer, rng) for calculation in calculations]
-        total, tokens = 0.0, 0
-        for rows, starts in batches(words, calculations, traces):
-            loss, count = loss_of(model, rows, starts)
-            loss.backward()
-            total, tokens = total + loss.item(), tokens + count
-        for parameter in language.parameters():
-            if parameter.grad is not None:
-                parameter.grad /= tokens
+        loss = accumulate_gradients(model, words, calculations, traces)
         advance(optimizers, language)
         if (step + 1) % 100 == 0:
-            print(f"{family.name} step {step + 1} of {schedule.steps} loss {total / tokens:.3f}", flush=True)
+            print(f"{family.name} step {step + 1} of {schedule.steps} loss {loss:.3f}", flush=True)
     with torch.no_grad():
         language.norm.weight *= schedule.sharpness
     model.eval()

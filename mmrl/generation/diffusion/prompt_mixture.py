@@ -26,7 +26,7 @@ from mmrl.config.sampling import SamplingConfig, decisions_per_trajectory
 from mmrl.errors import UnsupportedError
 from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.replay_cache import replaced_attributes
-from mmrl.policy import PromptMixture, Rollout, RolloutRequest
+from mmrl.policy import Rollout, RolloutRequest
 
 if TYPE_CHECKING:
     from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
@@ -47,11 +47,11 @@ def mixed_rollout(
         UnsupportedError: the sampler explores, the rows of a picture did not stay equal, or a denoiser's output is not
             one tensor of rows.
     """
-    mixtures = [request.mixture for request in requests]
-    shares = {None if each is None else each.share for each in mixtures}
-    share = next(iter(shares))
-    if share is None or len(shares) > 1:
-        raise ValueError(f"requests of one call must share the share of their second prompt, got {shares}")
+    mixtures = [request.mixture for request in requests if request.mixture is not None]
+    shares = {each.share for each in mixtures}
+    if len(mixtures) < len(requests) or len(shares) > 1:
+        raise ValueError("requests of one call must share the share of their second prompt, got "
+                         f"{sorted(shares)} for {len(mixtures)} of {len(requests)}")  # fmt: skip
     if decisions_per_trajectory(sampling):
         raise UnsupportedError("pictures that are learnt from follow the prompt of their sample alone: mix prompts in "
                                "evaluations")  # fmt: skip
@@ -59,9 +59,9 @@ def mixed_rollout(
         replace(request, sample=sample, n=1, mixture=None)
         for request, mixture in zip(requests, mixtures, strict=True)
         for _ in range(request.n)
-        for sample in (request.sample, replace(request.sample, prompt=_text(mixture)))
+        for sample in (request.sample, replace(request.sample, prompt=mixture.prompt))
     ]
-    with mixed_predictions(policy.denoisers, share, rows=len(pairs)):
+    with mixed_predictions(policy.denoisers, shares.pop(), rows=len(pairs)):
         both = policy.sample_rows(pairs, seed, copies=PAIR)
     clean = both.clean
     if clean is None or not torch.equal(clean[::PAIR], clean[1::PAIR]):
@@ -118,8 +118,3 @@ def mix_pairs(output: Tensor, share: float) -> Tensor:  # [2N, ...] -> [2N, ...]
     """
     own, other = output[::PAIR].float(), output[1::PAIR].float()
     return ((1 - share) * own + share * other).to(output.dtype).repeat_interleave(PAIR, dim=0)
-
-
-def _text(mixture: PromptMixture | None) -> str:
-    assert mixture is not None
-    return mixture.prompt

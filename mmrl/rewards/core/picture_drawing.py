@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from mmrl.data.sample import Sample
+from mmrl.rewards.core.reward_errors import ScoringFailed
 
 if TYPE_CHECKING:
     from mmrl.rewards.core.reward_io import RewardContext
@@ -24,6 +25,11 @@ class PictureModel(Protocol):
 
         They are drawn as evaluations draw, without exploration. Samples of one prompt without conditions share theirs.
         """
+
+
+def lacks_sample(reward: str) -> ScoringFailed:
+    """Return the error of a reward whose answer comes without a sample, which a model of the run is to draw."""
+    return ScoringFailed(f"{reward} needs the sample of an answer, which the reference draws", "missing")
 
 
 def painter_of(context: RewardContext, name: str) -> PictureModel:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from mmrl.rewards.core.picture_drawing import painter_of
+from mmrl.rewards.core.picture_drawing import lacks_sample, painter_of
 from mmrl.rewards.core.reward import GroupReward, PairReward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
@@ -149,7 +149,7 @@ class JudgePairs(JudgeBase, PairReward):
     def _against_reference(self, items: Sequence[RewardInput], context: RewardContext) -> list[Scored]:
         """Return the probability that each answer beats the reference's picture, from two requests for each."""
         views = self.answer_views(items)
-        lacking = ScoringFailed(f"{self.name} needs the sample of an answer, which the reference draws", "missing")
+        lacking = lacks_sample(self.name)
         valid = {
             row: view for row, view in enumerate(views) if isinstance(view, list) and items[row].sample is not None
         }

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
+    from mmrl.config.reward_model import RewardEncoderConfig
+    from mmrl.rewards.learned.reward_folder import RewardModelSettings
     from mmrl.rewards.models.clip_encoder import Encoder
 
 Facts = Mapping[str, Any]
@@ -39,6 +41,11 @@ class JudgeInputs:
     """The mask whose square surroundings are seen too, cropped; None: the picture alone."""
     query: tuple[str, ...] = ()
     """The texts that say by what to judge; a list of texts makes as many queries."""
+
+    @classmethod
+    def of(cls, settings: RewardEncoderConfig | RewardModelSettings) -> JudgeInputs:
+        """Return those that a configuration, or a folder of heads, names."""
+        return cls(settings.prompt, settings.region, settings.query)
 
     @property
     def plain(self) -> bool:
@@ -63,6 +70,13 @@ class JudgeInputs:
             if not isinstance(facts.get(key), str):
                 raise DataError(f"sample {sample.id!r}: {key} is {facts.get(key)!r:.60}; the judge needs it: add it")
         return [{**facts, **dict(zip(self.query, texts, strict=True))} for texts in product(*choices)]
+
+
+def picture_features(
+    encoder: Encoder, pictures: Sequence[Image.Image], prompts: Sequence[str], batch: int = 256
+) -> Tensor:  # [N, 3 D] float32
+    """Return the features of N pictures and their prompts, without gradients, `batch` at a time."""
+    return query_features(encoder, pictures, [{"prompt": prompt} for prompt in prompts], JudgeInputs(), batch)
 
 
 def query_features(

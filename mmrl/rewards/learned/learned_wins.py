@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.rewards.core.image_input import answer_image
-from mmrl.rewards.core.picture_drawing import painter_of
+from mmrl.rewards.core.picture_drawing import lacks_sample, painter_of
 from mmrl.rewards.core.reward import Reward, Scored
 from mmrl.rewards.core.reward_errors import FAULTS, RewardError, ScoringFailed, attempt
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, WeightFile
@@ -99,7 +99,7 @@ class LearnedWins(Reward):
 
     def _candidate(self, item: RewardInput) -> _Candidate:
         if item.sample is None:
-            raise ScoringFailed(f"{self.name} needs the sample of an answer, which the reference draws", "missing")
+            raise lacks_sample(self.name)
         picture = answer_image(item.image)
         try:
             return _Candidate(item.sample, picture, self._inputs.queries(item.sample))

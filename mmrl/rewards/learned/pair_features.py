@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from PIL import Image
     from torch import Tensor
 
-    from mmrl.rewards.models.clip_encoder import Encoder
     from mmrl.rewards.models.text_encoder import TextEncoder
 
 
@@ -23,22 +21,6 @@ def joint_features(
 
     width = images.shape[1]
     return torch.cat([images * math.sqrt(width), texts * math.sqrt(width), images * texts * width], dim=1)
-
-
-def picture_features(
-    encoder: Encoder, pictures: Sequence[Image.Image], prompts: Sequence[str], batch: int = 256
-) -> Tensor:  # [N, 3 D] float32
-    """Return the features of N pictures and their prompts, without gradients, `batch` at a time."""
-    import torch
-
-    device = next(encoder.network.parameters()).device
-    found = []
-    with torch.inference_mode():
-        for start in range(0, len(pictures), batch):
-            rows = slice(start, start + batch)
-            images = encoder.embed_pixels(encoder.pixels(pictures[rows]).to(device))
-            found.append(joint_features(images, encoder.embed_texts(prompts[rows])))
-    return torch.cat(found).clone()
 
 
 def text_features(

@@ -30,7 +30,7 @@ class RewardQuality:
 
 def card_text(config: RewardModelConfig, count: int, quality: RewardQuality) -> str:
     """Return the card in Markdown."""
-    inputs = JudgeInputs(config.encoder.prompt, config.encoder.region, config.encoder.query)
+    inputs = JudgeInputs.of(config.encoder)
     reward = REWARDS[config.encoder.name] if inputs.plain else "learned_wins"
     arguments = "model: THIS_FOLDER" if inputs.plain else "model: THIS_FOLDER, reference: start"
     lines = [

@@ -62,7 +62,7 @@ class RewardModelSettings:
     @property
     def judge_inputs(self) -> JudgeInputs:
         """The inputs of the heads beside a picture."""
-        return JudgeInputs(self.prompt, self.region, self.query)
+        return JudgeInputs.of(self)
 
 
 def write_reward_folder(

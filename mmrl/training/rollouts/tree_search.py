@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from mmrl.policy import RolloutRequest, RowStart
 from mmrl.training.rollouts.collect import CollectedRollouts, ScoredRollouts
@@ -74,7 +73,7 @@ class TreeSearch(StartRule):
     def more(self, scored: ScoredRollouts, context: StartContext) -> list[RolloutRequest]:
         """Return a request for the children of the next node of each tree whose search is not over."""
         texts = [str(text) for rollout in scored.rollouts for text in rollout.media]
-        width, samples, groups = int(rows_per_node(scored)), scored.samples, rows_of_groups(scored)
+        width, samples, groups = rows_per_node(scored), scored.samples, rows_of_groups(scored)
         return [
             RolloutRequest(samples[groups[group][0]], width, group, self._start(texts[tree.current.row]))
             for group, tree in self.trees(scored).items()
@@ -91,7 +90,8 @@ class TreeSearch(StartRule):
         trees = list(self.trees(scored).values())
         rows, last = len(scored.samples), [leaf for tree in trees for leaf in tree.recorded]
         outcomes = [{leaf.outcome for leaf in tree.recorded} for tree in trees]
-        credit, trained, ends = torch.zeros(rows), torch.zeros(rows, dtype=torch.bool), torch.zeros(rows).bool()
+        credit = torch.zeros(rows)
+        trained, ends = torch.zeros(2, rows, dtype=torch.bool)
         for tree, found in zip(trees, outcomes, strict=True):
             for row, advantage in node_advantages(tree) if len(found) > 1 or not self.only_mixed else ():
                 credit[row] += advantage
@@ -148,6 +148,6 @@ def surprisal(scored: ScoredRollouts) -> list[float]:
     ]
 
 
-def rows_per_node(scored: ScoredRollouts) -> Tensor:
-    """Return [] int64, the number of children of a node: the rows of each group in the first round."""
-    return scored.group_index[: scored.round_sizes[0]].bincount().max()
+def rows_per_node(scored: ScoredRollouts) -> int:
+    """Return the number of children of a node: the rows of each group in the first round."""
+    return int(scored.group_index[: scored.round_sizes[0]].bincount().max())

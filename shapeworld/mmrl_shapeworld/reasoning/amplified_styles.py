@@ -19,17 +19,13 @@ import torch
 from torch import nn
 
 from mmrl.build.datasets import load_samples
-from mmrl.evaluation.evaluate import evaluate
-from mmrl.rewards.core.executor import WeightedReward
-from mmrl.rewards.core.registry import load
-from mmrl.rewards.core.suite import RewardSuite
 from mmrl.seeds import stream_seed
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.reasoning import reasoner_model
 from mmrl_shapeworld.reasoning.calculations import FAMILIES
-from mmrl_shapeworld.reasoning.pretraining import batches, loss_of, training_calculation
+from mmrl_shapeworld.reasoning.pretraining import accumulate_gradients, training_calculation
 from mmrl_shapeworld.reasoning.traces import Writer, written_trace
-from mmrl_shapeworld.reasoning.trained_sums import trained_policy, untrained_policy
+from mmrl_shapeworld.reasoning.trained_sums import evaluated, trained_policy, untrained_policy
 
 if TYPE_CHECKING:
     from transformers import Qwen3VLForConditionalGeneration
@@ -85,9 +81,7 @@ def amplified_styles(
 def measured(policy: VLMPolicy, on: str, prompts: int) -> dict[str, Sequence[float]]:
     """Return the measures of `amplified_styles` for a policy; the noise of its answers is always the same."""
     samples = load_samples(f"shapeworld:{FAMILY}-{on}")[:prompts]
-    suite = RewardSuite([WeightedReward(load("numeric"))])
-    found = evaluate(policy, samples, suite, draws=1, batch=prompts, seed=0)
-    suite.close()
+    found = evaluated(policy, samples, batch=prompts, seed=0)
     styles = {
         name: [float(pattern.match(str(answer)) is not None) for answer in found.answers]
         for name, pattern in STYLES.items()
@@ -118,14 +112,7 @@ def pretrained(seed: int, width: int, concise: float, steps: int) -> Qwen3VLForC
     for _ in range(steps):
         calculations = [training_calculation(FAMILIES[FAMILY], rng) for _ in range(BATCH)]
         traces = [written_trace(calculation, writer, rng) for calculation in calculations]
-        tokens = 0
-        for rows, starts in batches(words, calculations, traces):
-            loss, count = loss_of(model, rows, starts)
-            loss.backward()
-            tokens += count
-        for parameter in language.parameters():
-            if parameter.grad is not None:
-                parameter.grad /= tokens
+        accumulate_gradients(model, words, calculations, traces)
         torch.nn.utils.clip_grad_norm_(language.parameters(), 1.0)
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
             optimizer.step()

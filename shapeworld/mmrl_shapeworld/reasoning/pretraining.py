@@ -39,6 +39,24 @@ def batches(
     return made
 
 
+def accumulate_gradients(
+    model: Qwen3VLForConditionalGeneration,
+    words: PreTrainedTokenizerFast,
+    calculations: Sequence[Calculation],
+    traces: Sequence[str],
+) -> float:
+    """Leave the gradient of the mean negative log-likelihood of the tokens of traces, and return that mean, in nats."""
+    total, tokens = 0.0, 0
+    for rows, starts in batches(words, calculations, traces):
+        loss, count = loss_of(model, rows, starts)
+        loss.backward()
+        total, tokens = total + loss.item(), tokens + count
+    for parameter in model.model.language_model.parameters():
+        if parameter.grad is not None:
+            parameter.grad /= tokens
+    return total / tokens
+
+
 def loss_of(model: Qwen3VLForConditionalGeneration, ids: Tensor, starts: Tensor) -> tuple[Tensor, int]:
     """Return the summed negative log-likelihood of the tokens of traces, in nats, and their number.
 

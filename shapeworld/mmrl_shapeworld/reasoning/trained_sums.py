@@ -12,6 +12,7 @@ from mmrl.config.loading.load import load_config
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.evaluation.evaluate import evaluate
+from mmrl.evaluation.results import Evaluation
 from mmrl.rewards.core.executor import WeightedReward
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.suite import RewardSuite
@@ -42,10 +43,16 @@ def trained_policy(*overrides: str, run: Path | None = None, policy: VLMPolicy |
 
 def answered(policy: VLMPolicy, samples: Sequence[Sample], seed: int) -> dict[str, Sequence[float]]:
     """Return for one answer to each sample `right`, 1 for the right number, and `tokens`, its length."""
-    suite = RewardSuite([WeightedReward(load("numeric"))])
-    found = evaluate(policy, samples, suite, draws=1, batch=256, seed=seed)
-    suite.close()
+    found = evaluated(policy, samples, batch=256, seed=seed)
     return {"right": found.values["numeric"].tolist(), "tokens": [float(each or 0) for each in found.tokens]}
+
+
+def evaluated(policy: VLMPolicy, samples: Sequence[Sample], batch: int, seed: int) -> Evaluation:
+    """Return one answer to each sample, which is worth 1 for the right number and else 0."""
+    suite = RewardSuite([WeightedReward(load("numeric"))])
+    found = evaluate(policy, samples, suite, draws=1, batch=batch, seed=seed)
+    suite.close()
+    return found
 
 
 def _built(config: TrainConfig) -> VLMPolicy:
