@@ -134,6 +134,7 @@ def check(config: TrainConfig) -> None:
         *_cascaded_reward_errors(config),
         *_learned_weight_errors(config),
         *hacking_errors(config),
+        *_original_prompt_errors(config),
         *(
             _stateful_reward_errors(config, "another thread samples with run.overlap: take lag 0")
             if config.run.overlap.is_on
@@ -149,6 +150,15 @@ def _drawn(config: TrainConfig) -> dict[str, TrainConfig]:
     if not isinstance(joint, JointGRPOConfig) or kind_of(config, joint.painter) == config.policy.kind:
         return {}
     return {"algorithm.picture": config.staged(StageConfig(iterations=1, train=joint.painter, algorithm=joint.picture))}
+
+
+def _original_prompt_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield a message if evaluations are to draw after the user's prompt, too, and draw no texts."""
+    if config.evaluation.original_prompt and not isinstance(config.algorithm, JointGRPOConfig):
+        yield (
+            f"evaluation.original_prompt: {config.algorithm.name} draws no texts that a policy writes: leave it out, "
+            "or choose joint_grpo"
+        )
 
 
 def _other_kind_errors(config: TrainConfig, staged: Mapping[str, TrainConfig]) -> Iterator[str]:

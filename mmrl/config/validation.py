@@ -12,7 +12,6 @@ from string import Formatter
 
 from mmrl.config.algorithms.advantage import ADVANTAGES, AdvantageConfig
 from mmrl.config.algorithms.base import SCORED, KLConfig
-from mmrl.config.algorithms.drawn_texts import JointGRPOConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.blend_validation import blend_errors
 from mmrl.config.controller import controller_errors
@@ -159,11 +158,6 @@ def _evaluation_errors(config: TrainConfig) -> Iterator[str]:
     zigzag = evaluation.sampling.zigzag if isinstance(evaluation.sampling, SamplingConfig) else None
     if zigzag is not None and zigzag.rows == "alternate":
         yield "evaluation.sampling.zigzag.rows: every picture is to be drawn alike: set all"
-    if evaluation.original_prompt and not isinstance(config.algorithm, JointGRPOConfig):
-        yield (
-            f"evaluation.original_prompt: {config.algorithm.name} draws no texts that a policy writes: leave it out, "
-            "or choose joint_grpo"
-        )
     if not _placeholders(config.run.dir) <= {"name", "seed"}:
         yield f"run.dir: {config.run.dir!r} may hold {{name}} and {{seed}} alone in braces"
 
