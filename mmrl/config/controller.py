@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, PositiveInt
 
 from mmrl.components import Registry
-from mmrl.config.algorithms.advantage import BestOfConfig
+from mmrl.config.algorithms.answer_weights import BestOfConfig
 from mmrl.config.section import Section, registered
 from mmrl.errors import ConfigError
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from mmrl.components import Registry
 from mmrl.config.section import Section, registered
 from mmrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mmrl.config.train import TrainConfig
 
 _RULES = "mmrl.training.rollouts"
 STARTS: Registry[Any] = Registry(
@@ -47,14 +50,14 @@ class StartsConfig(Section):
         """
         return STARTS.build(self.name, self.args, "data.starts")
 
-    def errors(self, group_sampling: str) -> Iterator[str]:
-        """Yield one message for each setting that cannot work."""
+    def errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each setting of `config` that cannot work with this rule."""
         try:
-            self.rule()
+            yield from self.rule().errors(config)
         except ConfigError as err:
             yield str(err)
-        if group_sampling != "fixed":
+        if (draws := config.data.group_sampling.name) != "fixed":
             yield (
-                f"data.group_sampling: {group_sampling} and data.starts both request further answers after the first "
-                "round: choose one"
+                f"data.group_sampling: {draws} and data.starts both request further answers after the first round: "
+                "choose one"
             )

@@ -275,7 +275,7 @@ def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None
                 "data.starts: the rows of this policy cannot start differently (capability row_starts), as those of "
                 "policies that write texts can: leave it out"
             )
-        yield from data.starts.errors(data.group_sampling.name)
+        yield from data.starts.errors(config)
     yield from controller_errors(config, capabilities)
     if isinstance(data.prompts, GrowingPromptsConfig):
         yield from data.prompts.errors()

@@ -12,13 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.config.algorithms.advantage import (
-    AdvantageConfig,
-    ConstantBaselineAdvantage,
-    GroupAdvantage,
-    TurnCreditConfig,
-)
+from mmrl.config.algorithms.advantage import AdvantageConfig, ConstantBaselineAdvantage, GroupAdvantage
 from mmrl.config.algorithms.policy_gradient import DrGRPOConfig, GRPOConfig
+from mmrl.config.algorithms.turn_credit import TurnCreditConfig
 from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample

@@ -1,17 +1,20 @@
 """Advantages: the key `algorithm.advantage`, and the registry of estimators.
 
-`AdvantageConfig` is what policy gradients and regressions on noised samples learn from; `BestOfConfig` and
-`ExponentialConfig` weigh the answers that are imitated.
+`AdvantageConfig` is what policy gradients and regressions on noised samples learn from; those of
+`mmrl.config.algorithms.answer_weights` weigh the answers that are imitated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from mmrl.components import Registry, load_reference
+from mmrl.config.algorithms.answer_weights import BestOfConfig, ExponentialConfig
+from mmrl.config.algorithms.reward_channels import ChannelConfig, channel_errors
+from mmrl.config.algorithms.turn_credit import TurnCreditConfig
 from mmrl.config.rewards import constrained, summed
 from mmrl.config.section import ComponentSection, Section, named_sections
 
@@ -45,86 +48,6 @@ class HistoryConfig(Section):
     """The number of a prompt's last rewards that are kept."""
     min_count: PositiveInt = 16
     """A prompt with fewer rewards than this is compared with the batch."""
-
-
-class PotentialConfig(Section):
-    """A turn reward that is taken as the potential of the state to which the turn leads, and is no reward itself.
-
-    Each turn has the reward discount * phi(next state) - phi(state), where phi of the first state and of every end is
-    0, so that the best policy stays the best (Ng, Harada and Russell 1999).
-    """
-
-    reward: str
-    """The turn reward by name, such as the share of a task that is done."""
-    weight: PositiveFloat = 1.0
-    """The factor on the potential. The scale is that of the outcome, which is the total of `rewards`."""
-
-
-class TurnCreditConfig(Section):
-    """The credit of single turns, from the rewards that an environment gives for them."""
-
-    weight: NonNegativeFloat = 1.0
-    """The factor on the rewards of turns beside the outcome, which is the total of `rewards`."""
-    discount: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """A turn's return is its reward plus `discount` times the return of the next turn. 0: its own reward alone."""
-    broken_by: str | None = None
-    """A turn reward. Where it is 0, a turn's return is its own reward alone, and earlier returns end before it: what
-    comes after an error that the environment repaired is no merit of what came before it (UI-S1, arXiv:2509.11543)."""
-    compared_by: str | None = None
-    """A measured value of a turn (`turns/info/NAME`), such as its kind. Returns are compared with those of
-    the group's turns of the same value, at any place (RLVMR, arXiv:2507.22844); `any`: with all of the group's turns,
-    which are then to have rewards of one scale; unset: with those at the same place, such as of the same agent
-    (Dr. MAS, arXiv:2602.08847)."""
-    outcome: Literal["added", "returned", "both"] = "added"
-    """`added`: the advantage of the outcome is added to that of the turn, each normalised by itself. `returned`: the
-    outcome is a reward of the last turn, so that it is discounted and normalised with the rewards of the turns.
-    `both`: it is that, and its own advantage is added besides (MatchTIR, arXiv:2601.10712)."""
-    rewards: dict[str, float] = Field(default_factory=dict)
-    """The weights of the turn rewards by name; those that are not named have no effect. Empty: 1 for each."""
-    potential: PotentialConfig | None = None
-    """Set: a turn reward shapes the returns as a potential; with `outcome: returned`."""
-
-    @model_validator(mode="after")
-    def _a_potential_shapes_the_return_of_the_outcome(self) -> TurnCreditConfig:
-        if self.potential is not None and self.outcome != "returned":
-            raise ValueError(
-                "potential: the sum of its differences says nothing without the outcome in the same return: set "
-                "outcome: returned"
-            )
-        if self.potential is not None and self.potential.reward in self.rewards:
-            raise ValueError(f"potential: {self.potential.reward} is a potential or a reward: take it out of rewards")
-        return self
-
-
-class LearnedWeightConfig(Section):
-    """The weight of a channel as an outer gradient moves it: up where the channel helps the others, down where not."""
-
-    rate: NonNegativeFloat = 0.5
-    """The step of the outer problem. After an iteration the weight grows by rate times the cosine between the
-    gradient of the channels without `learn` now and the channel's gradient of the iteration before. 0: it stays."""
-    most: PositiveFloat = 2.0
-    """The largest weight; the smallest is 0."""
-
-
-class ChannelConfig(Section):
-    """A part of the advantage that is normalised by itself."""
-
-    rewards: Annotated[tuple[str, ...], Field(min_length=1)]
-    """The names of rewards, whose weighted sum is what the channel compares."""
-    among: dict[str, float] = Field(default_factory=dict)
-    """Only the answers of a group are compared whose rewards of these names are at least these values. The others have
-    no advantage from this channel. Empty: all answers are compared."""
-    weight: NonNegativeFloat = 1.0
-    """The factor on the channel's advantage, which is added to those of the others; 0 only where it is learnt."""
-    learn: LearnedWeightConfig | None = None
-    """Set: `weight` is where the factor begins, and it is learnt, so that a heuristic reward that misleads loses its
-    say (BARFI). Each channel then costs a backward pass."""
-
-    @model_validator(mode="after")
-    def _a_fixed_weight_is_above_0(self) -> ChannelConfig:
-        if not self.weight and self.learn is None:
-            raise ValueError("weight: a channel of weight 0 changes nothing: leave it out, or set learn")
-        return self
 
 
 class TrustConfig(Section):
@@ -255,7 +178,7 @@ class AdvantageConfig(ComponentSection):
         if not self.uses_total:
             yield from self._several_rewards_errors(config)
         if self.channels:
-            yield from self._channel_errors(config)
+            yield from channel_errors(self, config)
 
     @property
     def has_choice_of_spread(self) -> bool:
@@ -266,49 +189,6 @@ class AdvantageConfig(ComponentSection):
     def row_facts(self) -> tuple[RowFact, ...]:
         """The facts that `estimate_from` reads about each answer; (): its reward alone."""
         return ()
-
-    def _channel_errors(self, config: TrainConfig) -> Iterator[str]:
-        key, weights = "algorithm.advantage.channels", {each.name: each.weight for each in config.rewards}
-        used = {name for channel in self.channels for name in channel.rewards}
-        if self.baseline not in ("group", "batch") or not self.uses_total or self.row_facts:
-            yield f"{key}: each is estimated as one reward is, and {self.name} does otherwise: choose grpo or dr_grpo"
-        if self.turns is not None:
-            yield f"{key}: each turn has its own advantage, which channels do not divide: leave one of the two out"
-        for number, channel in enumerate(self.channels):
-            for name in (*channel.rewards, *channel.among):
-                if name not in weights:
-                    yield f"{key}.{number}: {name} is none of rewards ({', '.join(weights) or 'none is named'})"
-            for name in channel.rewards:
-                if weights.get(name) == 0:
-                    yield f"{key}.{number}: {name} has the weight 0 in rewards, so this channel would not compare it"
-        for number, reward in enumerate(summed(config.rewards)):
-            if reward.name not in used:
-                yield f"rewards.{number}: {reward.name} is in no channel, so nothing would learn from it: weight 0"
-            if reward.gate is not None or reward.counts_if is not None:
-                yield f"rewards.{number}: gate and counts_if decide on the total, which {key} does not look at"
-        if config.data.group_sampling.name == "dynamic":
-            yield f"data.group_sampling: dynamic drops groups whose totals are equal, but {key} compares their parts"
-        if config.scoring.renormalise:
-            yield f"scoring.renormalise: {key} takes the rewards one by one, so there is no sum to scale: leave it out"
-        if any(channel.learn for channel in self.channels):
-            yield from self._learned_weight_errors(config)
-
-    def _learned_weight_errors(self, config: TrainConfig) -> Iterator[str]:
-        key, data, training = "algorithm.advantage.channels", config.data, config.training
-        if all(channel.learn for channel in self.channels):
-            yield f"{key}: weights are learnt for the good of the channels without learn, and there is none"
-        changed = {
-            "data.replay": data.replay is not None,
-            "data.demonstrations": data.demonstrations is not None,
-            "data.weighting": data.weighting is not None,
-            "data.starts": data.starts is not None,
-            "data.group_sampling": data.group_sampling.name != "fixed",
-            "run.overlap": config.run.overlap.is_on,
-            "algorithm.kl.coef": bool(getattr(getattr(config.algorithm, "kl", None), "coef", 0)),
-            "training.updates": training.updates * training.epochs != 1,
-        }
-        for name in (name for name, is_set in changed.items() if is_set):
-            yield f"{name}: {key} with learn compares gradients of plain rollouts, one update for each: leave it out"
 
     def _several_rewards_errors(self, config: TrainConfig) -> Iterator[str]:
         name = self.name
@@ -471,40 +351,6 @@ class SiblingAdvantage(AdvantageConfig):
 
     def arguments(self) -> Mapping[str, Any]:
         return {"std": self.std, "ddof": self.ddof}
-
-
-class BestOfConfig(Section):
-    """The best answers of each group, which are imitated."""
-
-    name: Literal["best_of"] = "best_of"
-    keep: PositiveInt = 1
-    """The number of best answers that are kept of each group."""
-    min_value: float | None = None
-    """Only answers whose total reward reaches this; unset: the best, however bad (RAFT)."""
-
-    def estimate(self, rewards: Tensor, group_index: Tensor) -> Tensor:
-        """Return [B]: 1 for rows to imitate, 0 for the others."""
-        weights: Tensor = load_reference("mmrl.algorithms:best_of_advantages")(
-            rewards, group_index, self.keep, self.min_value
-        )
-        return weights
-
-
-class ExponentialConfig(Section):
-    """Every answer is imitated, weighed by exp(reward / temperature)."""
-
-    name: Literal["exponential"] = "exponential"
-    temperature: PositiveFloat = 1.0
-    """The unit of rewards; the lower it is, the more the best answers outweigh the others."""
-    normalise: bool = False
-    """Divide by the mean weight of a group, so that every prompt counts the same."""
-
-    def estimate(self, rewards: Tensor, group_index: Tensor) -> Tensor:
-        """Return [B] the weight of each answer."""
-        weights: Tensor = load_reference("mmrl.algorithms:reward_weights")(
-            rewards, group_index, self.temperature, self.normalise
-        )
-        return weights
 
 
 AnyAdvantageConfig = AdvantageConfig | BestOfConfig | ExponentialConfig

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from mmrl.config.algorithms.advantage import AdvantageConfig, ExponentialConfig
+from mmrl.config.algorithms.advantage import AdvantageConfig
+from mmrl.config.algorithms.answer_weights import ExponentialConfig
 from mmrl.config.algorithms.base import (
     VELOCITY_REGRESSION,
     AnswerSource,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from mmrl.config.algorithms.advantage import BestOfConfig
+from mmrl.config.algorithms.answer_weights import BestOfConfig
 from mmrl.config.algorithms.base import (
     VELOCITY_REGRESSION,
     AnswerSource,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.several_rewards import learned_weight
-from mmrl.config.algorithms.advantage import ChannelConfig
+from mmrl.config.algorithms.reward_channels import ChannelConfig
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective

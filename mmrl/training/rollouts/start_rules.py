@@ -22,7 +22,7 @@ A rule keeps no state: all of it follows from the answers of the iteration so fa
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from mmrl.checks import check_shapes
+from mmrl.config.train import TrainConfig
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
@@ -57,6 +58,10 @@ class StartContext:
 
 class StartRule:
     """A rule for what rows start with. The base class changes nothing."""
+
+    def errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each setting of `config` that cannot work with this rule."""
+        yield from ()
 
     def first(self, requests: Sequence[RolloutRequest], context: StartContext) -> Sequence[RolloutRequest]:
         """Return the requests of the first round, from one for each prompt of `group_size` answers."""

@@ -8,11 +8,13 @@ frontier score over the whole tree is highest. Numbers and rules are those of th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from mmrl.config.algorithms.advantage import AdvantageConfig
+from mmrl.config.train import TrainConfig
 from mmrl.policy import RolloutRequest, RowStart
 from mmrl.training.rollouts.collect import CollectedRollouts, ScoredRollouts
 from mmrl.training.rollouts.search_tree import FrontierWeights, Node, SearchTree
@@ -65,6 +67,18 @@ class TreeSearch(StartRule):
     def __post_init__(self) -> None:
         if min(self.answers, self.step_tokens, self.max_depth) < 1:
             raise ValueError("answers, step_tokens and max_depth are at least 1")
+
+    def errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each setting of `config` that would give pieces another advantage than their own."""
+        estimator = getattr(config.algorithm, "advantage", None)
+        if not isinstance(estimator, AdvantageConfig) or estimator.baseline != "group":
+            name = config.algorithm.name if estimator is None else estimator.name
+            yield (
+                f"algorithm.advantage.name: tree_search gives pieces their advantages, and those of {name} would be "
+                "added: choose one that compares the answers of a group, such as grpo"
+            )
+        if config.data.replay is not None:
+            yield "data.replay: it keeps answers with their rewards, and tree_search learns from pieces: leave it out"
 
     def first(self, requests: Sequence[RolloutRequest], context: StartContext) -> Sequence[RolloutRequest]:
         """Return the requests of the children of each root, the first pieces of answers."""

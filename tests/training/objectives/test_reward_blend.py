@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmrl.config.algorithms.advantage import ChannelConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
+from mmrl.config.algorithms.reward_channels import ChannelConfig
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.reward_blend import BlendedRewards
 from tests.training.objectives.scored_batches import batch_of, cut, gradient_of

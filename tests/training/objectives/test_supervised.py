@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmrl.config.algorithms.advantage import BestOfConfig
+from mmrl.config.algorithms.answer_weights import BestOfConfig
 from mmrl.config.algorithms.supervised import RejectionSFTConfig, SFTConfig
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, TargetText

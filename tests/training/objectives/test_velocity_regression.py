@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mmrl.algorithms import matching_error, weighted_error
-from mmrl.config.algorithms.advantage import BestOfConfig, ExponentialConfig
+from mmrl.config.algorithms.answer_weights import BestOfConfig, ExponentialConfig
 from mmrl.config.algorithms.base import KLConfig
 from mmrl.config.algorithms.forward_process import AWMConfig, DiffusionNFTConfig, FlowRWRConfig
 from mmrl.config.algorithms.preference import DPOConfig, OnlineDPOConfig

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
+from mmrl.config.loading.load import load_config
 from mmrl.config.starts import StartsConfig
+from mmrl.config.validation import validation_errors
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Rollout, RolloutRequest, row_starts
 from mmrl.rewards.core.reward import Reward
@@ -212,6 +214,14 @@ def test_settings_that_cannot_work_are_named():
     for args in ({"answers": 0}, {"step_tokens": 0}, {"max_depth": 0}):
         with pytest.raises(ConfigError, match=r"data\.starts: tree_search: answers"):
             StartsConfig(name="tree_search", args=args).rule()
+    search = "data.starts={name: tree_search}"
+    assert validation_errors(load_config("shapes-reasoning", [search, "algorithm={name: grpo}"])) == []
+    for algorithm in ("{name: grpo, advantage: {name: reinforce_pp}}", "{name: rejection_sft}"):
+        (error,) = validation_errors(load_config("shapes-reasoning", [search, f"algorithm={algorithm}"]))
+        assert error.startswith("algorithm.advantage.name: tree_search gives pieces their advantages")
+    replay = "data.replay={name: success}"
+    (error,) = validation_errors(load_config("shapes-reasoning", [search, "algorithm={name: grpo}", replay]))
+    assert error.startswith("data.replay: it keeps answers with their rewards")
 
 
 def test_prompts_whose_recorded_answers_are_equally_right_can_be_left_out():
