@@ -32,8 +32,8 @@ class System:
     area: str
     adds: str
     claim: str
-    needs: str
-    """The capability that it waits for, until it has a study with a result."""
+    needs: str | None = None
+    """What it waits for; None: it has a study with a result."""
     recipe: str | None = None
     """A recipe with its settings for a model of full size."""
 
@@ -80,7 +80,8 @@ def recipe_of_system(name: str) -> str | None:
         return system.recipe
     recipe = {study.config.paper.key: study.config.recipe for study in list_studies()}.get(system.key)
     if recipe is None:
-        raise ConfigError(f"{system.name} has no recipe yet; it waits for: {system.needs}")
+        reason = "its study uses none" if system.needs is None else f"it waits for: {system.needs}"
+        raise ConfigError(f"{system.name} has no recipe; {reason}")
     return recipe
 
 
