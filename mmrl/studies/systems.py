@@ -33,7 +33,7 @@ class System:
     adds: str
     claim: str
     needs: str | None = None
-    """What it waits for; None: it has a study with a result."""
+    """The capability, or the study, that it waits for; None: it has a study with a result."""
     recipe: str | None = None
     """A recipe with its settings for a model of full size."""
 
