@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mmrl.build.checkpoint_pool import CheckpointPool, resolve_model
+from mmrl.build.checkpoint_pool import CheckpointPool
+from mmrl.build.model_references import resolve_model
 from mmrl.config import load_config
 from mmrl.environments import register
 from mmrl.errors import DataError

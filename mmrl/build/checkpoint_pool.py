@@ -1,99 +1,38 @@
-"""Models by name, and several checkpoints that share one model in memory.
+"""A pool of checkpoints that share one model in memory.
 
-A `ModelRef` names a model: a checkpoint of a run, the base of a run, or a model that no run trained. A `CheckpointPool`
-loads each base once and copies the trained parameters of the active checkpoint into it.
+A `CheckpointPool` loads each base once and copies the trained parameters of the active checkpoint into it.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
-from mmrl.build.policies import build_policy, without_exploration
+from mmrl.build.answering import answering_without_exploration
+from mmrl.build.load_models import load_other
+from mmrl.build.model_references import ModelRef
+from mmrl.build.policies import build_policy
 from mmrl.config.environment import EnvironmentConfig
 from mmrl.config.media import MediaConfig
-from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, ServedVLMConfig, VLMConfig
-from mmrl.config.sampling import AnySamplingConfig, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
-from mmrl.errors import ConfigError
+from mmrl.config.named_models import sampling_of
+from mmrl.config.policy import ServedVLMConfig
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.config.train import TrainConfig
+from mmrl.policy import Policy
 from mmrl.trained_models import CodeDecodingPolicy
-from mmrl.training.run.checkpoints import Checkpoints, load_parameters
-from mmrl.training.run.run_folder import CONFIG, Run, load_run
+from mmrl.training.named_model import AnsweringPolicy, NamedModel
+from mmrl.training.run.checkpoints import load_parameters
 
 if TYPE_CHECKING:
     from mmrl.build.policies import AnyPolicy
-
-BASE, BEST, LAST = "base", "best", "last"
-"""The words that may follow the `@` of a model's name, besides the number of an iteration."""
-
-ModelKind = Literal["pipeline", "vlm", "image_tokens"]
-
-
-@dataclass(frozen=True)
-class ModelRef:
-    """A reference to a model: a checkpoint of a run, the base of a run, or a model that no run trained."""
-
-    name: str
-    """The name in tables and pictures."""
-    policy: AnyPolicyConfig
-    sampling: AnySamplingConfig
-    """The sampling settings of its run, without exploration."""
-    run: Run | None
-    """The run that trained it; None: no run did."""
-    checkpoint: Path | None
-    """The folder of its checkpoint; None: the base."""
-    step: int
-    """The number of training iterations; 0: the base."""
-
-    @property
-    def media(self) -> MediaConfig:
-        """The settings by which its pictures and videos are read."""
-        return self.run.config.media if self.run else MediaConfig()
-
-    @property
-    def environment(self) -> EnvironmentConfig | None:
-        """The environment of its run, if it has one."""
-        return self.run.config.environment if self.run else None
-
-    @property
-    def base(self) -> ModelRef:
-        """The model that its training began with."""
-        name = self.policy.model if self.run is None else f"{self.run.folder}@{BASE}"
-        return ModelRef(name, self.policy, self.sampling, self.run, None, 0)
-
-
-def resolve_model(text: str, kind: ModelKind = "pipeline", api_key_env: str = "") -> ModelRef:
-    """Return the model that a text names.
-
-    Args:
-        text: `RUN` (its last checkpoint), `RUN@best`, `RUN@last`, `RUN@40`, `RUN@base`, a model's folder or id, or
-            `MODEL@http://HOST:PORT` for a vision-language model behind an OpenAI-style server.
-        kind: The kind of a model that no run trained.
-        api_key_env: The environment variable with the key of servers; empty: they need none.
-
-    Raises:
-        ConfigError: The run has no such checkpoint, or the address of a server is wrong.
-        RunError: The checkpoint is damaged.
-    """
-    folder, _, which = text.rpartition("@") if "@" in text else (text, "", LAST)
-    if folder and which.startswith(("http://", "https://")):
-        return ModelRef(text, _served(folder, which, api_key_env), TokenSamplingConfig(), None, None, 0)
-    if not (Path(folder) / CONFIG).is_file():
-        policy, sampling = _untrained(text, kind)
-        return ModelRef(text, policy, sampling, None, None, 0)
-    run = load_run(Path(folder))
-    sampling = without_exploration(run.config.sampling)
-    if which == BASE:
-        return ModelRef(text, run.config.policy, sampling, run, None, 0)
-    checkpoint = Checkpoints(run.folder).path(which) if which in (BEST, LAST) else _numbered(run, which)
-    return ModelRef(text, run.config.policy, sampling, run, checkpoint, int(checkpoint.name.removeprefix("step-")))
 
 
 class CheckpointPool:
@@ -131,6 +70,34 @@ class CheckpointPool:
         with loaded.lock:
             loaded.switch_to(model.checkpoint)
             yield loaded.policy
+
+    @contextmanager
+    def answering(self, name: str) -> Iterator[Policy]:
+        """Yield what answers with a checkpoint: the policy as `activate` does, or a chain of it and its run's painter.
+
+        Raises:
+            KeyError, OSError, ValueError, SafetensorError: as `activate`; also of the painter's files.
+        """
+        model = self.models[name]
+        with self.activate(name) as policy, ExitStack() as stack:
+            if model.run is None or model.painter is None:
+                yield cast("Policy", policy)
+                return
+            loaded = self._load_painter(model.run.config, model.painter)
+            stack.enter_context(loaded.lock)
+            trained = model.run.config.models[model.painter].trained
+            loaded.switch_to(model.checkpoint / "models" / model.painter if model.checkpoint and trained else None)
+            painter = {model.painter: NamedModel(cast("AnsweringPolicy", loaded.policy))}
+            yield answering_without_exploration(model.run.config, policy, painter)
+
+    def _load_painter(self, config: TrainConfig, name: str) -> _LoadedModel:
+        chosen = config.models[name]
+        settings = (chosen, sampling_of(config, name))
+        key = json.dumps([each.model_dump(mode="json") for each in settings])
+        with self._loading:
+            if key not in self._loaded:
+                self._loaded[key] = _LoadedModel(load_other(name, chosen, config))
+            return self._loaded[key]
 
     def _load(self, model: ModelRef) -> _LoadedModel:
         media = self._media or model.media
@@ -195,26 +162,3 @@ def _build(model: ModelRef, media: MediaConfig, environment: EnvironmentConfig |
 
     sampling = cast(TokenSamplingConfig, model.sampling)
     return cast("AnyPolicy", ChatPolicy.from_config(model.policy, sampling, media))  # it samples, and no more
-
-
-def _untrained(model: str, kind: ModelKind) -> tuple[AnyPolicyConfig, AnySamplingConfig]:
-    if kind == "pipeline":
-        return PolicyConfig(model=model), SamplingConfig()
-    if kind == "vlm":
-        return VLMConfig(model=model), TokenSamplingConfig()
-    return ImageTokenConfig(model=model), ImageTokenSamplingConfig()
-
-
-def _served(model: str, url: str, api_key_env: str) -> ServedVLMConfig:
-    try:
-        return ServedVLMConfig(model=model, url=url, api_key_env=api_key_env)
-    except ValidationError as err:
-        raise ConfigError(f"{model}@{url}: expected {err.errors()[0]['msg']} after the @") from None
-
-
-def _numbered(run: Run, which: str) -> Path:
-    kept = sorted(int(folder.name.removeprefix("step-")) for folder in (run.folder / "checkpoints").glob("step-*"))
-    folder = run.folder / "checkpoints" / f"step-{which}"
-    if not which.isdecimal() or not folder.is_dir():
-        raise ConfigError(f"{run.folder}@{which}: expected base, best, last or one of the kept iterations {kept}")
-    return folder

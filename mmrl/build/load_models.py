@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from safetensors.torch import load_file
 
-from mmrl.build.checkpoint_pool import ModelRef, resolve_model
+from mmrl.build.model_references import ModelRef, resolve_model
 from mmrl.build.policies import build_policy, resolve_model_path, without_exploration
 from mmrl.build.reward_suites import Rewards
 from mmrl.config.named_models import POLICY, NamedModelConfig, kind_of, other_policy, sampling_of
@@ -42,7 +42,7 @@ def build_models(config: TrainConfig, policy: Any) -> NamedModels:
         if chosen.model is None:
             continue
         if kind_of(config, name) != config.policy.kind:
-            loaded[name] = _load_other(name, chosen, config)
+            loaded[name] = load_other(name, chosen, config)
         elif isinstance(config.policy, PolicyConfig):
             loaded[name] = _load_pipeline(name, chosen, config, policy)
         elif chosen.head == "value":
@@ -91,8 +91,12 @@ def _check_denoiser(name: str, models: NamedModels) -> None:
         raise ConfigError(f"rewards: a reward asks the model {name} for the velocities of a picture: {err}") from err
 
 
-def _load_other(name: str, chosen: NamedModelConfig, config: TrainConfig) -> Any:
-    """Return a model of another kind than the policy, which shares neither tokens nor calls with it."""
+def load_other(name: str, chosen: NamedModelConfig, config: TrainConfig) -> Any:
+    """Return a model of another kind than the policy, which shares neither tokens nor calls with it.
+
+    Raises:
+        ConfigError: it cannot be loaded, or is of another kind than its section says.
+    """
     found = resolve_model(str(chosen.model), cast(Any, kind_of(config, name)))
     settings = other_policy(config, name)
     if found.policy.kind != settings.kind:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeGuard
 
+from mmrl.build.answering import answering
 from mmrl.build.data_samplers import (
     build_alignment,
     build_demonstrations,
@@ -61,7 +62,6 @@ from mmrl.training.rollouts.controllers import ControlledRollouts
 from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
 from mmrl.training.rollouts.critic_advantages import CriticAdvantages
 from mmrl.training.rollouts.demonstrations import demonstrations_of
-from mmrl.training.rollouts.drawn_texts import DrawnTexts
 from mmrl.training.rollouts.importance_correction import build_importance_correction
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.rollouts.mean_log_probs import MeanLogProbs
@@ -437,25 +437,6 @@ def _stage(
         handles = {} if models is None else models.handles
         return TrainingSetup(build_stored_answers(config, algorithm, policy, samples, rewards, handles), objective)
     return TrainingSetup(build_offline_source(config, algorithm, policy, samples, prompts), objective)
-
-
-def answering(
-    algorithm: AlgorithmConfig,
-    policy: Any,
-    models: NamedModels | None,
-    sampling: AnySamplingConfig | None = None,
-    original_prompt: float = 0.0,
-) -> Any:
-    """Return what samples the answers that are scored: the policy, or a chain of it and the painter of its texts.
-
-    `sampling` is that of the painter; None: as it is trained. `original_prompt` is the share of the user's prompt in
-    its guidance.
-    """
-    if not isinstance(algorithm, JointGRPOConfig) or models is None:
-        return policy
-    guarded = isinstance(algorithm.picture, PolicyGradientConfig) and algorithm.picture.ratio == "guard"
-    reader = algorithm.reader.reader("algorithm.reader")
-    return DrawnTexts(policy, models[algorithm.painter], reader, sampling, guarded, original_prompt)
 
 
 def samples_of_terms(

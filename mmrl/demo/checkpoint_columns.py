@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mmrl.build.checkpoint_pool import BASE, CheckpointPool, ModelRef, resolve_model
+from mmrl.build.checkpoint_pool import CheckpointPool
+from mmrl.build.model_references import BASE, ModelRef, resolve_model
 from mmrl.config.environment import EnvironmentConfig
 from mmrl.demo.error_handling import DemoError, error_text
 from mmrl.errors import ConfigError, RunError
@@ -30,7 +31,7 @@ class CheckpointColumns:
     """The kept checkpoints of some runs and their bases; `chosen` are those named at the start."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        """Read the runs. `texts` name models as `mmrl.build.checkpoint_pool` reads them.
+        """Read the runs. `texts` name models as `mmrl.build.model_references` reads them.
 
         Raises:
             ConfigError: one is no run, or the run has no such checkpoint.

@@ -11,7 +11,8 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from mmrl.build.checkpoint_pool import CheckpointPool, ModelRef
+from mmrl.build.checkpoint_pool import CheckpointPool
+from mmrl.build.model_references import ModelRef
 from mmrl.config.data import AnswersConfig
 from mmrl.config.policy import PolicyConfig, VLMConfig
 from mmrl.config.sampling import AnySamplingConfig, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from mmrl.build.checkpoint_pool import ModelRef
+from mmrl.build.model_references import ModelRef
 from mmrl.build.policies import resolve_model_path
 from mmrl.build.schemes import folder_in_package, scheme_of
 from mmrl.config.policy import AnyPolicyConfig, PolicyConfig, VLMConfig

@@ -17,8 +17,8 @@ from huggingface_hub.errors import (
 )
 
 from mmrl.atomic_io import sync_tree
-from mmrl.build.checkpoint_pool import ModelRef, resolve_model
 from mmrl.build.datasets import load_samples
+from mmrl.build.model_references import ModelRef, resolve_model
 from mmrl.config.policy import Precision
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError

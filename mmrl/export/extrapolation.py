@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mmrl.build.checkpoint_pool import ModelRef
+from mmrl.build.model_references import ModelRef
 from mmrl.errors import ConfigError
 from mmrl.finetuning.weight_trajectories import (
     PredictorSettings,

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from mmrl.build.checkpoint_pool import ModelRef
+from mmrl.build.model_references import ModelRef
 from mmrl.build.policies import build_policy
 from mmrl.config.policy import ImageTokenConfig, PolicyConfig, Precision, VLMConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig

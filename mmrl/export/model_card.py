@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from mmrl.build.checkpoint_pool import ModelRef
+from mmrl.build.model_references import ModelRef
 from mmrl.build.schemes import scheme_of
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import TrainConfig

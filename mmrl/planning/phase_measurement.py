@@ -21,9 +21,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from mmrl.build.checkpoint_pool import resolve_model
 from mmrl.build.datasets import load_samples
 from mmrl.build.load_models import build_learners, build_models
+from mmrl.build.model_references import resolve_model
 from mmrl.build.policies import build_policy, prepare_samples, resolve_model_path
 from mmrl.build.reward_suites import build_rewards, replace_named_rewards
 from mmrl.build.training_setup import build_training_setup, samples_of_terms

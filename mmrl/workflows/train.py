@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from mmrl.atomic_io import replace_text
+from mmrl.build.answering import answering_without_exploration
 from mmrl.build.datasets import load_samples
 from mmrl.build.hacking import build_hacking_gauge
 from mmrl.build.load_models import build_learners, build_models, check_reward_models, load_trained
@@ -19,7 +20,6 @@ from mmrl.build.policies import build_policy, check_servers, prepare_samples, us
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
 from mmrl.build.training_setup import (
     StageInputs,
-    answering,
     build_training_setup,
     check,
     check_processes,
@@ -29,7 +29,7 @@ from mmrl.config.algorithms.base import SCORED
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config
 from mmrl.config.loading.overrides import check_same_recipe
-from mmrl.config.named_models import POLICY, sampling_of
+from mmrl.config.named_models import POLICY
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.config.train import StageConfig, TrainConfig
 from mmrl.data.media.reader import reader_of
@@ -162,13 +162,6 @@ class Evaluator:
         folder.mkdir(exist_ok=True)
         shutil.copyfile(self._run / CONFIG, folder / CONFIG)
         return folder
-
-
-def answering_without_exploration(config: TrainConfig, policy: Any, models: NamedModels) -> Any:
-    """Return what answers in evaluations: the policy, or a chain of it and the painter of its texts."""
-    painter = getattr(config.algorithm, "painter", None)
-    sampling = None if painter is None else without_exploration(sampling_of(config, painter))
-    return answering(config.algorithm, policy, models, sampling, config.evaluation.original_prompt)
 
 
 def _hacking_monitor(config: TrainConfig, suite: Rewards, load: SharedLoader, run: Path) -> HackingMonitor:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from mmrl.atomic_io import replace_text
-from mmrl.build.checkpoint_pool import CheckpointPool, ModelRef, resolve_model
+from mmrl.build.checkpoint_pool import CheckpointPool
 from mmrl.build.datasets import load_samples
+from mmrl.build.model_references import ModelRef, resolve_model
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
-from mmrl.build.checkpoint_pool import CheckpointPool, resolve_model
+from mmrl.build.checkpoint_pool import CheckpointPool
+from mmrl.build.model_references import resolve_model
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, RunError
 from mmrl.policy import RolloutRequest

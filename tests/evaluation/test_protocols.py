@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from mmrl.benchmarks.metrics import Row, build_metric, measure
 from mmrl.benchmarks.protocol import load_protocol, protocol_names
-from mmrl.build.checkpoint_pool import resolve_model
+from mmrl.build.model_references import resolve_model
 from mmrl.build.policies import build_policy
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.policy import batch_requests

@@ -10,7 +10,8 @@ import torch
 from PIL import ImageChops
 from safetensors.torch import load_file
 
-from mmrl.build.checkpoint_pool import CheckpointPool, resolve_model
+from mmrl.build.checkpoint_pool import CheckpointPool
+from mmrl.build.model_references import resolve_model
 from mmrl.build.policies import build_policy
 from mmrl.generation.image_tokens.codecs import REFINER
 from tests.training.killed_runs import KilledRun

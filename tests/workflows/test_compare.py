@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mmrl.build import checkpoint_pool
-from mmrl.build.checkpoint_pool import resolve_model
 from mmrl.build.datasets import load_samples
+from mmrl.build.model_references import resolve_model
 from mmrl.build.policies import build_policy
 from mmrl.cli import app
 from mmrl.data import write_samples

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mmrl.build.training_setup import check
 from mmrl.config.loading.load import load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.data.sample import Sample
+from mmrl.evaluation.comparison import SubjectStore
+from mmrl.evaluation.comparison.progress import ComparisonDisplay
+from mmrl.evaluation.results import Evaluation
+from mmrl.workflows.compare.comparison import CompareRequest, compare
 from mmrl.workflows.train import train
 from tests.generation import tiny_pipelines
 from tests.understanding import tiny_vlms
@@ -53,8 +58,27 @@ def test_qwen_writes_what_stable_diffusion_draws(recipe: str, rewards: list[str]
     ]
     config = load_config(f"{recipe}-qwen25-vl-3b", words)
     check(config)
-    rows = [json.loads(line) for line in (train(config) / "metrics.jsonl").read_text().splitlines()]
+    run = train(config)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     (row,) = [row for row in rows if row["kind"] == "train"]
     assert row["grad_norm"] > 0 and row["painter/grad_norm"] > 0 and row["kl"] == 0 == row.get("painter/kl", 0)
     assert 10 <= row["reward/user_text"] <= 11  # the user's own text is judged, of ten letters
     assert len([row for row in rows if row["kind"] == "evaluation"]) == 2
+    evaluated = config.evaluation
+    request = CompareRequest(
+        models=(str(run),),
+        data=config.data.validation,
+        draws=evaluated.samples,
+        batch=evaluated.batch,
+        seed=evaluated.seed,
+        out=tmp_path / "out",
+    )
+    done = compare(request, ComparisonDisplay(print))
+    base, last = done.result.subjects.values()
+    for subject, step in ((base, 0), (last, 1)):
+        store, expected = SubjectStore(done.folder, subject.file), Evaluation.load(run, step)
+        scores = [row.scores["user_text"] for row in store.lines()]
+        np.testing.assert_array_equal(scores, expected.values["user_text"])
+        for row, picture in enumerate(expected.images):
+            np.testing.assert_array_equal(np.asarray(store.picture(row, 0)), np.asarray(picture))
+    assert done.result.subjects.keys() == {f"{run}@base", str(run)} and last.drift.value > 0

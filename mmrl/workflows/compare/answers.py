@@ -117,9 +117,9 @@ def _answer(job: CompareJob, entry: ComparedModel, pool: CheckpointPool, scored_
         for number, batch in enumerate(batches):
             part = [samples[n] for n in batch]
             if not lines or lines[-1].batch < number:
-                with pool.activate(entry.name) as policy:
+                with pool.answering(entry.name) as chain:
                     evaluation = evaluate(
-                        policy,
+                        chain,
                         part,
                         suite,
                         draws=job.draws,

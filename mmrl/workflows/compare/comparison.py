@@ -26,7 +26,7 @@ import mmrl
 from mmrl.atomic_io import replace_text
 from mmrl.benchmarks.metrics import build_metric
 from mmrl.benchmarks.protocol import ProtocolConfig, load_protocol
-from mmrl.build.checkpoint_pool import ModelKind
+from mmrl.build.model_references import ModelKind
 from mmrl.build.schemes import BENCHMARK_DATA, IMAGE_EMBEDDERS, scheme_of
 from mmrl.data.media.reader import reader_of
 from mmrl.errors import ConfigError, EvaluationError, RunError

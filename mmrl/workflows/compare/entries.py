@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mmrl.benchmarks.protocol import ProtocolConfig
-from mmrl.build.checkpoint_pool import ModelKind, ModelRef, resolve_model
+from mmrl.build.model_references import ModelKind, ModelRef, resolve_model
 from mmrl.config.data import AnswersConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import ServedVLMConfig
@@ -135,7 +135,7 @@ def _differences(name: str, own: dict[str, Any], shared: dict[str, Any], verb: s
 
 
 def _check_one_kind(models: Sequence[ModelRef]) -> None:
-    kinds = {model.name: model.policy.kind for model in models}
+    kinds = {model.name: f"{model.policy.kind}{' with a painter' if model.painter else ''}" for model in models}
     first = next(iter(kinds))
     if others := [f"{name} is of kind {kind}" for name, kind in kinds.items() if kind != kinds[first]]:
         raise ConfigError(
@@ -145,11 +145,13 @@ def _check_one_kind(models: Sequence[ModelRef]) -> None:
 
 
 def _base_key(model: ModelRef) -> str:
-    return model.policy.model_dump_json(exclude=IGNORED_FOR_BASE)
+    return model.policy.model_dump_json(exclude=IGNORED_FOR_BASE) + model.drawing
 
 
 def _entry(model: ModelRef, base: str | None) -> ComparedModel:
     identity = {"policy": model.policy.model_dump(mode="json"), "step": model.step}
+    if model.drawing:
+        identity["drawing"] = model.drawing
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
     if model.checkpoint is not None:
         digest.update(_files_digest(model.checkpoint))

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mmrl.benchmarks.protocol import MetricConfig, ProtocolConfig
 from mmrl.benchmarks.readers import read_benchmark
-from mmrl.build.checkpoint_pool import ModelKind, ModelRef
 from mmrl.build.datasets import load_samples
+from mmrl.build.model_references import ModelKind, ModelRef
 from mmrl.build.policies import prepare_samples
 from mmrl.build.schemes import BENCHMARK_DATA, scheme_of
 from mmrl.config.media import MediaConfig

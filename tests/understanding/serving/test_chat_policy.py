@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 from typer.testing import CliRunner
 
-from mmrl.build.checkpoint_pool import resolve_model
+from mmrl.build.model_references import resolve_model
 from mmrl.build.policies import build_policy
 from mmrl.cli import app
 from mmrl.config.media import MediaConfig
