@@ -176,6 +176,18 @@ def prepare_samples(
     return fitted
 
 
+def check_call_rows(policy: AnyPolicy, config: AnyPolicyConfig, rows: int) -> None:
+    """Check that calls of the policy may have as many rows.
+
+    Raises:
+        ConfigError: calls of this pipeline make one picture or video.
+    """
+    if isinstance(config, PolicyConfig):
+        from mmrl.generation.diffusion.call_arguments import check_rows
+
+        check_rows(cast("PipelinePolicy", policy).pipeline, rows)
+
+
 def without_exploration(sampling: AnySamplingConfig) -> AnySamplingConfig:
     """Return the sampling settings for evaluation: denoising along the ODE, each step once.
 

@@ -16,7 +16,14 @@ from mmrl.build.answering import answering_without_exploration
 from mmrl.build.datasets import load_samples
 from mmrl.build.hacking import build_hacking_gauge
 from mmrl.build.load_models import build_learners, build_models, check_reward_models, load_trained
-from mmrl.build.policies import build_policy, check_servers, prepare_samples, use_servers, without_exploration
+from mmrl.build.policies import (
+    build_policy,
+    check_call_rows,
+    check_servers,
+    prepare_samples,
+    use_servers,
+    without_exploration,
+)
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
 from mmrl.build.training_setup import (
     StageInputs,
@@ -220,6 +227,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
     policy.place(layout)
     use_servers(policy, config, run)
     samples = _prepare(policy, config, loaded)
+    check_call_rows(policy, config.policy, max(micro_batch, config.evaluation.batch))
     models = build_models(config, policy)
     with ExitStack() as stack:
         rewards = None

@@ -31,7 +31,7 @@ def compare(name: str, folder: Path) -> dict[str, float]:
     """The largest differences of rollouts, replays and summed gradients; each process draws with another seed."""
     own_folder = folder / f"{name}-{processes.rank()}"
     own_folder.mkdir()
-    request, sampling = calls(tiny.samples(name, own_folder))[0], tiny.sampling(name, steps=STEPS)
+    request, sampling = calls(name, tiny.samples(name, own_folder))[0], tiny.sampling(name, steps=STEPS)
     ours, whole = made.divided(build(name)), build(name)
     seeds = range(processes.size())
     theirs = [roll(whole, request, sampling, seed=seed) for seed in seeds]

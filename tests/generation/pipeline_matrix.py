@@ -83,15 +83,17 @@ def check_replays(built: Built) -> None:
         tiny.sampling(name, steps=STEPS),
         tiny.sampling(name, steps=STEPS, **unguided(name)),
     )
-    parts = calls(built.samples)
+    rows = tiny.PIPELINES[name].rows
+    parts = calls(name, built.samples)
     drawn = [roll(policy, parts[0], guided)]
     if len(parts) > 1 or other != guided:
         drawn.append(roll(policy, parts[-1], other))  # of another picture, without guidance, or both
     before = []
     for rollout in drawn:
-        assert rollout.log_probs.shape[0] == len(rollout.media) == len(rollout.clean) == 2
+        assert rollout.log_probs.shape[0] == len(rollout.media) == len(rollout.clean) == rows
         assert rollout.log_probs.shape[1] >= 1 and rollout.log_probs.isfinite().all()
-        assert not torch.equal(rollout.clean[0], rollout.clean[1])  # each row has different noise
+        other_row = rollout.clean[1] if rows > 1 else roll(policy, parts[0], guided, seed=4).clean[0]
+        assert not torch.equal(rollout.clean[0], other_row)  # each row has different noise
         replayed, gradients = replay(policy, rollout)
         assert (replayed - rollout.log_probs).abs().max() <= EXACT
         assert all(gradient.isfinite().all() for gradient in gradients) and any(each.any() for each in gradients)
@@ -130,17 +132,18 @@ def check_answers(built: Built) -> None:
     name, policy = built.name, built.policy
     first, second = built.samples
     sampling = tiny.sampling(name, steps=2)
-    both = [first, first] if first.conditions else [first, second]
+    rows = tiny.PIPELINES[name].rows
+    both = [first] * rows if first.conditions else [first, second]
     original = roll(policy, both, sampling)
     for condition in first.conditions:
         changed = replace(first, conditions={**first.conditions, condition: second.conditions[condition]})
         if changed != first:
             assert differs(
-                pixels_and_latents(roll(policy, [changed, changed], sampling)), pixels_and_latents(original)
+                pixels_and_latents(roll(policy, [changed] * rows, sampling)), pixels_and_latents(original)
             ), condition
     if first.conditions:
         changed = replace(first, prompt=second.prompt)
-        reads = differs(pixels_and_latents(roll(policy, [changed, changed], sampling)), pixels_and_latents(original))
+        reads = differs(pixels_and_latents(roll(policy, [changed] * rows, sampling)), pixels_and_latents(original))
         assert reads == tiny.PIPELINES[name].reads_prompt
     else:
         others = roll(policy, [first, first], sampling).clean
@@ -157,9 +160,9 @@ def unguided(name: str) -> Mapping[str, Any]:
     return tiny.PIPELINES[name].unguided or {}
 
 
-def calls(samples: list[Sample]) -> list[list[Sample]]:
-    """Both prompts in one call; where there are pictures, one call each, of two rows."""
-    return [[sample, sample] for sample in samples] if samples[0].conditions else [samples]
+def calls(name: str, samples: list[Sample]) -> list[list[Sample]]:
+    """Both prompts in one call; where there are pictures, one call each, of two rows or as many as it makes."""
+    return [[sample] * tiny.PIPELINES[name].rows for sample in samples] if samples[0].conditions else [samples]
 
 
 def roll(policy: PipelinePolicy, samples: list[Sample], sampling: SamplingConfig, seed: int = 3) -> Rollout:

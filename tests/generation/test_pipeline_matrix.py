@@ -36,7 +36,7 @@ def test_matrix_gradients_are_those_of_the_decisions(name, tmp_path):
     with torch.no_grad():
         for parameter in parameters:  # adapters begin with zeros, where half of their gradient is zero too
             parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
-    rollout = roll(policy, calls(built.samples)[0], tiny.sampling(name, steps=STEPS))
+    rollout = roll(policy, calls(name, built.samples)[0], tiny.sampling(name, steps=STEPS))
     step_indices = range(rollout.log_probs.shape[1])
     weights: dict[int, torch.Tensor] = {}
 

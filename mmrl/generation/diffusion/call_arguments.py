@@ -4,7 +4,7 @@ Samples with images are requested in one of two layouts. Most pipelines take one
 outputs. Those that take no number, and those in `IMAGE_PER_ROW`, which ignore it or look up an image for every row, get
 the prompt and the images once per row. That cannot be the rule: to other pipelines several images are all references of
 every row (Flux.2, Qwen-Image-Edit-Plus). The lists were read off the source of diffusers 0.42. A call of a class in
-`ROWS_APART` may have rows of several samples, each with a different image.
+`ROWS_APART` may have rows of several samples, each with a different image; of `ONE_ROW` it has one row.
 """
 
 from __future__ import annotations
@@ -59,9 +59,11 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
     Raises:
         ConfigError: an argument that this pipeline does not take, or that is set elsewhere.
         ValueError: samples with conditions that differ.
+        ConfigError: several samples, and a call of this class makes one picture or video.
         DataError: an image or video cannot be read.
     """
     known = inspect.signature(type(pipeline).__call__).parameters
+    check_rows(pipeline, len(samples))
     conditioned = any(sample.conditions for sample in samples)
     apart = conditioned and any(sample != samples[0] for sample in samples)
     if apart and type(pipeline).__name__ not in ROWS_APART:
@@ -88,6 +90,8 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
         arguments[name] = value
     if "prompt" in known:
         arguments["prompt"] = [sample.prompt for sample in samples[: layout.prompts]]
+    if samples and type(pipeline).__name__ in PROMPT_AS_TEXT:
+        arguments |= {name: arguments[name][0] for name in ("prompt", "negative_prompt") if name in arguments}
     if conditioned:
         if type(pipeline).__name__ == "GlmImagePipeline" and "image" in samples[0].conditions:
             raise UnsupportedError("GlmImagePipeline with image writes a cache before its first step, which a replay "
@@ -127,6 +131,19 @@ def check_samples(pipeline: DiffusionPipeline, samples: Iterable[Sample]) -> Non
         first = first or sample
         if odd := ", ".join(sorted(sample.conditions.keys() ^ first.conditions.keys())):
             raise ConfigError(f"samples {first.id!r} and {sample.id!r} differ in what they give: {odd}")
+
+
+def check_rows(pipeline: DiffusionPipeline, rows: int) -> None:
+    """Check that the pipeline makes as many pictures or videos in a call.
+
+    Raises:
+        ConfigError: it makes one.
+    """
+    if rows > 1 and type(pipeline).__name__ in ONE_ROW:
+        raise ConfigError(
+            f"{type(pipeline).__name__} makes one picture or video per call, not {rows}: set data.micro_batch, and "
+            "evaluation.batch, to 1 (or --batch)"
+        )
 
 
 def _is_required(name: str, argument: inspect.Parameter) -> bool:
@@ -225,6 +242,12 @@ IMAGE_PER_ROW = frozenset(
 ROWS_APART = frozenset({"StableDiffusionInstructPix2PixPipeline", "StableDiffusionXLInstructPix2PixPipeline"})
 """Classes of `IMAGE_PER_ROW` whose rows were tested to be independent of one another's images."""
 
+ONE_ROW = frozenset({"MotifVideoImage2VideoPipeline", "WanVACEPipeline"})
+"""Classes of which a call makes one picture or video."""
+
+PROMPT_AS_TEXT = frozenset({"WanVACEPipeline"})
+"""Classes of `ONE_ROW` that take their prompt as a text, and no list of one."""
+
 IMAGE_FOR_ALL = frozenset(
     {"ChronoEditPipeline", "LTX2ImageToVideoPipeline", "LTXImageToVideoPipeline", "SanaImageToVideoPipeline"}
 )
@@ -240,6 +263,7 @@ SINGLE_GENERATOR = frozenset(
         "LTX2ConditionPipeline",
         "LTX2ImageToVideoPipeline",
         "LTXImageToVideoPipeline",
+        "WanVACEPipeline",
     }
 )
 """Classes that take no list of random generators: a single one generates the noise of all rows, in order."""

@@ -60,7 +60,6 @@ REFUSED: dict[str, str] = {
     "MarigoldDepthPipeline": "it makes depth maps, no images",
     "MarigoldIntrinsicsPipeline": "it makes maps of materials, no images",
     "MarigoldNormalsPipeline": "it makes maps of normals, no images",
-    "MotifVideoImage2VideoPipeline": "it makes one video per call",
     "SanaWMPipeline": "it takes one prompt per call, as text",
     "SemanticStableDiffusionPipeline": _MOMENTUM,
     "StableDiffusionLDM3DPipeline": "diffusers cannot convert its depth maps under NumPy 2",
@@ -70,7 +69,6 @@ REFUSED: dict[str, str] = {
     "TextToVideoZeroPipeline": "it draws one frame and warps it into the others",
     "TextToVideoZeroSDXLPipeline": "it draws one frame and warps it into the others",
     "VideoToVideoSDPipeline": _FRAMES_AS_ROWS,
-    "WanVACEPipeline": "it makes one video per call",
     "VisualClozeGenerationPipeline": "its task is in other arguments than the prompt",
     "VisualClozePipeline": "its task is in other arguments than the prompt",
 }

@@ -47,6 +47,7 @@ class Tiny:
     bfloat16: tuple[str, ...] = ()  # components that must be, since their pipeline casts what it hands them
     reads_prompt: bool = True
     own_rows: bool = True  # False: by diffusers' own arithmetic a row depends on the longest prompt of its call
+    rows: int = 2  # of the calls that tests make; 1: a call of the class makes no more
     slow: bool = False  # tested under the marker `slow`
     heavy: bool = False  # tested under the marker `breadth`, even if it is the only one of its features
 

@@ -180,26 +180,24 @@ PIPELINES["easy_animate"] = Tiny(
     {**SMALL_PICTURES, "negative_prompt": "blurry", "pipeline_args": {"guidance_rescale": 0.7}},
     unguided={"guidance_scale": 1.0},
 )
+MOTIF_TRANSFORMER = {
+    "in_channels": 33,
+    "out_channels": 16,
+    "num_attention_heads": 2,
+    "attention_head_dim": 8,
+    "num_layers": 1,
+    "num_single_layers": 2,
+    "num_decoder_layers": 1,
+    "patch_size": 2,
+    "text_embed_dim": 16,
+    "rope_axes_dim": (2, 4, 2),
+    "enable_text_cross_attention_dual": True,
+    "enable_text_cross_attention_single": True,
+}
 PIPELINES["motif_video"] = Tiny(
     "MotifVideoPipeline",
     {
-        "transformer": (
-            "MotifVideoTransformer3DModel",
-            {
-                "in_channels": 33,
-                "out_channels": 16,
-                "num_attention_heads": 2,
-                "attention_head_dim": 8,
-                "num_layers": 1,
-                "num_single_layers": 2,
-                "num_decoder_layers": 1,
-                "patch_size": 2,
-                "text_embed_dim": 16,
-                "rope_axes_dim": (2, 4, 2),
-                "enable_text_cross_attention_dual": True,
-                "enable_text_cross_attention_single": True,
-            },
-        ),
+        "transformer": ("MotifVideoTransformer3DModel", MOTIF_TRANSFORMER),
         "scheduler": FLOW,
         "vae": wan.PIPELINES["wan"].components["vae"],
         "text_encoder": (
@@ -214,6 +212,18 @@ PIPELINES["motif_video"] = Tiny(
     {**SMALL_PICTURES, **SHORT_PROMPT},
     unguided={"guidance_scale": 1.0},
     empty=("feature_extractor",),
+)
+PIPELINES["motif_image_to_video"] = replace(
+    PIPELINES["motif_video"],
+    pipeline="MotifVideoImage2VideoPipeline",
+    components=PIPELINES["motif_video"].components
+    | {
+        "transformer": ("MotifVideoTransformer3DModel", {**MOTIF_TRANSFORMER, "image_embed_dim": 16}),
+        "feature_extractor": ("SiglipImageProcessor", {"size": {"height": 16, "width": 16}}),
+    },
+    conditions=PICTURE,
+    empty=(),
+    rows=1,
 )
 COSMOS_TRANSFORMER = {
     "in_channels": 17,

@@ -219,3 +219,16 @@ PIPELINES["chrono_edit"] = replace(
     conditions=PICTURE,
     empty=(),
 )
+PIPELINES["wan_vace"] = replace(
+    PIPELINES["wan"],
+    pipeline="WanVACEPipeline",
+    components=PIPELINES["wan"].components
+    | {
+        "transformer": (
+            "WanVACETransformer3DModel",
+            {**WAN_TRANSFORMER, "vace_layers": [0], "vace_in_channels": 96},
+        )
+    },
+    conditions={"video": (16, 16, 5), "mask": (16, 16, 5), "reference_images": (16, 16)},
+    rows=1,
+)
