@@ -471,6 +471,9 @@ class DecodingPolicy(Policy, Protocol):
         Under unchanged parameters, without `num_skipped_last` and `noise_seed`, they equal `rollout.media`.
         """
 
+    def clean_with_grad(self, rollout: Rollout, steps: BackpropSteps) -> Tensor:
+        """Return the latents [B, ...] that `decode_with_grad` decodes, in the packing of `rollout.clean`, undecoded."""
+
 
 class LatentInitPolicy(VelocityPolicy, Protocol):
     """A policy with the capabilities FROM_LATENTS and ENCODE_MEDIA."""

@@ -262,11 +262,11 @@ def _flat_reward_errors(config: TrainConfig) -> Iterator[str]:
             yield f"rewards.{i}.after: {name} follows the gradient of each reward by itself: leave it out"
         elif reward.at_least is not None:
             yield f"rewards.{i}.at_least: a constraint acts on advantages, which {name} has none of: leave it out"
-        elif reward.weight and not reward_class(reward.name).differentiable:
-            known = ", ".join(sorted(each for each in BUILT_IN if reward_class(each).differentiable))
+        elif reward.weight and not config.algorithm.follows(reward_class(reward.name)):
+            known = ", ".join(sorted(each for each in BUILT_IN if config.algorithm.follows(reward_class(each))))
             yield (
-                f"rewards.{i}.name: {reward.name} has no gradient, which {name} follows: choose one that has "
-                f"({known}), set its weight to 0 to measure it, or choose grpo"
+                f"rewards.{i}.name: {reward.name} {config.algorithm.lacking}, and {name} follows the gradient of its "
+                f"rewards: choose one of {known}, set its weight to 0 to measure it, or choose grpo"
             )
 
 

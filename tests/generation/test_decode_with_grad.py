@@ -103,6 +103,38 @@ def test_decoded_images_equal_the_rollout_under_unchanged_parameters(name, make_
         assert sum(g.abs().sum() for g in gradients(policy, rollout, live)) > 0
 
 
+@pytest.mark.parametrize("name", ["sd3", "flux", "wan", "animatediff"])
+def test_latents_with_gradients_are_those_of_the_rollout_and_nothing_is_decoded(name, make_policy, requests):
+    policy = make_policy(name, **ODE)
+    rollout = drawn(policy, requests)
+    decoded: list[Any] = []
+    policy.pipeline.vae.decoder.register_forward_pre_hook(lambda *inputs: decoded.append(inputs))
+    for live in (BackpropSteps(1), BackpropSteps(None)):
+        clean = policy.clean_with_grad(rollout, live)
+        assert torch.equal(clean.detach(), rollout.clean) and clean.requires_grad
+    early = policy.clean_with_grad(rollout, BackpropSteps(1, num_skipped_last=2))
+    assert not decoded and early.requires_grad and not torch.equal(early.detach(), rollout.clean)
+    calls = count_denoiser_calls(policy, partial(policy.clean_with_grad, rollout, BackpropSteps(1, num_skipped_last=2)))
+    assert calls == count_denoiser_calls(policy, partial(policy.clean_with_grad, rollout, BackpropSteps(1)))
+    assert torch.is_grad_enabled()
+
+
+def test_gradients_through_latents_are_those_through_the_picture(make_policy, requests):
+    """The chain rule: the gradient of a picture with respect to its latents, pulled back through `clean_with_grad`."""
+    policy = make_policy("sd3", "full", **ODE)
+    rollout = drawn(policy, requests)
+    live = BackpropSteps(2)
+    parameters = list(policy.parameters_to_train().values())
+    leaf = policy.clean_with_grad(rollout, live).detach().requires_grad_()
+    vae: Any = policy.pipeline.vae
+    pixels = vae.decode(leaf / vae.config.scaling_factor + vae.config.shift_factor).sample
+    (outer,) = torch.autograd.grad(objective((pixels / 2 + 0.5).clamp(0, 1)), leaf)
+    clean = policy.clean_with_grad(rollout, live)
+    found = torch.autograd.grad(clean, parameters, outer, allow_unused=True)
+    for one, other in zip(found, gradients(policy, rollout, live), strict=True):
+        torch.testing.assert_close(torch.zeros_like(other) if one is None else one, other, rtol=1e-4, atol=1e-8)
+
+
 @pytest.mark.parametrize(
     ("name", "sampling"),
     [

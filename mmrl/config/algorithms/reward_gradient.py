@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
@@ -19,6 +19,8 @@ class RewardGradientConfig(AlgorithmConfig):
 
     objective: ClassVar[str] = "mmrl.training.objectives.reward_gradient:RewardGradient"
     advantage: ClassVar[AdvantageConfig] = AdvantageConfig(name="dr_grpo")  # of rollouts; nothing is learnt from it
+    lacking: ClassVar[str] = "has no gradient"
+    """The defect, as a clause, of a reward that this algorithm cannot follow."""
     steps: PositiveInt | None = 1
     """The number of last denoising steps that gradients flow through (DRaFT-K's K); unset: all of them."""
     truncation: Literal["fixed", "random"] = "fixed"
@@ -38,6 +40,10 @@ class RewardGradientConfig(AlgorithmConfig):
     ceiling: float | None = None
     """A total above this earns nothing more (ReFL's hinge, whose ceiling is 2 for ImageReward). Unset: none."""
     kl: KLConfig = KLConfig(kind="velocity_mse")
+
+    def follows(self, kind: type[Any]) -> bool:
+        """Return whether this algorithm can follow the gradient of rewards of this class."""
+        return bool(kind.differentiable)
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each key that has no effect beside the others, or cannot work with them."""
@@ -86,6 +92,23 @@ class ReFLConfig(RewardGradientConfig):
 
     name: Literal["refl"] = "refl"
     jump: PositiveInt | None = 10
+
+
+class LatentReFLConfig(RewardGradientConfig):
+    """ReFL on latents (arXiv:2603.12257): rewards score the latents that a late step predicts, and nothing is decoded.
+
+    Each reward is a `LatentReward`, such as `learned_latents`.
+    """
+
+    objective: ClassVar[str] = "mmrl.training.objectives.latent_reward_gradient:LatentRewardGradient"
+    lacking: ClassVar[str] = "reads no latents"
+    name: Literal["latent_refl"] = "latent_refl"
+    jump: PositiveInt | None = 10
+
+    def follows(self, kind: type[Any]) -> bool:
+        from mmrl.rewards.core.latent_reward import LatentReward
+
+        return issubclass(kind, LatentReward)
 
 
 class AlignPropConfig(RewardGradientConfig):

@@ -17,10 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 from mmrl.errors import UnsupportedError
 from mmrl.generation.diffusion.denoiser_hook import Guiders
-from mmrl.generation.diffusion.loops import PartialReplayLoop
+from mmrl.generation.diffusion.loops import PartialReplayLoop, StopPipeline
 from mmrl.generation.diffusion.noise_levels import add_noise, predict_clean
 from mmrl.generation.diffusion.pytree import zeros
-from mmrl.generation.diffusion.recording import Recording, split
+from mmrl.generation.diffusion.recording import Recording, join, split
 from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
 from mmrl.policy import BackpropSteps
 from mmrl.seeds import stream_seed
@@ -113,3 +113,18 @@ class BackpropLoop(PartialReplayLoop):
         seed = stream_seed(self._noise_seed or 0, "noise", self.latent_stream)
         noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed)).to(clean.device)
         return add_noise(step.family, clean, noise, step.levels[step.index][1]).to(step.sample.dtype)
+
+
+class LatentBackpropLoop(BackpropLoop):
+    """A loop that ends the pipeline's call once its last latents are computed, so that nothing is decoded."""
+
+    @property
+    def clean(self) -> Tensor:
+        """The latents [B, ...] at the end, with their graph."""
+        return join([self._path[stream] for stream in sorted(self._path)])
+
+    def advance(self, step: SchedulerStep) -> Tensor:
+        following = super().advance(step)
+        if self.step == self.last and self.latent_stream == len(self.recording.next_latents[self.step]) - 1:
+            raise StopPipeline
+        return following

@@ -29,7 +29,7 @@ from mmrl.generation.diffusion.denoiser_hook import (
     set_attention,
 )
 from mmrl.generation.diffusion.denoiser_states import StatesLoop
-from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
+from mmrl.generation.diffusion.differentiable_loop import BackpropLoop, LatentBackpropLoop
 from mmrl.generation.diffusion.encode_images import (
     ENCODABLE_CLIPS,
     FirstStepLoop,
@@ -375,11 +375,19 @@ class PipelinePolicy:
             ValueError: the rollout was not sampled under `keep_latents`.
             UnsupportedError: the pipeline returns no tensors, or detaches them.
         """
-        recording = _recording(rollout)
-        if not recording.keeps_latents or rollout.clean is None:
-            raise ValueError("this rollout did not keep its latents: sample it under `policy.keep_latents()`")
-        loop = BackpropLoop(self.guiders, recording, steps, rollout.clean)
-        return self.run_to_tensor(loop, recording)
+        recording, clean = _kept_latents(rollout)
+        return self.run_to_tensor(BackpropLoop(self.guiders, recording, steps, clean), recording)
+
+    def clean_with_grad(self, rollout: Rollout, steps: BackpropSteps) -> Tensor:
+        """Return the latents [B, ...] that `decode_with_grad` decodes, with gradients through `steps`.
+
+        Raises:
+            ValueError: the rollout was not sampled under `keep_latents`.
+        """
+        recording, clean = _kept_latents(rollout)
+        loop = LatentBackpropLoop(self.guiders, recording, steps, clean)
+        self._call(loop, recording)
+        return loop.clean
 
     def run_to_tensor(self, loop: Loop, recording: Recording) -> Tensor:
         """Call the pipeline under a loop that does not stop it; return its media as a tensor in [0, 1]."""
@@ -529,6 +537,14 @@ def _select_denoisers(found: dict[str, ModelMixin], names: Sequence[str]) -> dic
     if missing := [name for name in names if name not in found]:
         raise ConfigError(f"policy.denoisers: the pipeline has no {', '.join(missing)}; it has {', '.join(found)}")
     return {name: found[name] for name in names or found}
+
+
+def _kept_latents(rollout: Rollout) -> tuple[Recording, Tensor]:
+    """Return the recording with the latents of every step, and the clean latents."""
+    recording = _recording(rollout)
+    if not recording.keeps_latents or rollout.clean is None:
+        raise ValueError("this rollout did not keep its latents: sample it under `policy.keep_latents()`")
+    return recording, rollout.clean
 
 
 def _recording(rollout: Rollout) -> Recording:

@@ -53,8 +53,9 @@ class RewardGradient(Objective):
         Raises:
             ConfigError: a reward has no gradient.
         """
-        if flat := [each.reward.name for each in rewards if not each.reward.differentiable]:
-            raise ConfigError(f"rewards: {', '.join(flat)} cannot be differentiated, which {config.name} needs")
+        for each in rewards:
+            if not config.follows(type(each.reward)):
+                raise ConfigError(f"rewards: {each.reward.name} {config.lacking}, which {config.name} needs")
         self._policy, self._config, self._rewards, self._steps = policy, config, tuple(rewards), steps
 
     @classmethod
@@ -91,11 +92,8 @@ class RewardGradient(Objective):
         copies = self._config.renoised or 1
         for live in self.live_steps(seed):
             with torch.enable_grad():
-                pictures = self._policy.decode_with_grad(batch.rollout, live)
-                if pictures.ndim != 4:
-                    raise ConfigError(f"algorithm: {self._config.name} has no gradient of videos yet, and the policy "
-                                      "draws them: choose grpo or diffusion_nft")  # fmt: skip
-                total = self.total(pictures[batch.scored.to(pictures.device)], inputs, metrics)
+                drawn = self.draw(batch, live)
+                total = self.total(drawn[batch.scored.to(drawn.device)], inputs, metrics)
                 counted = total if self._config.ceiling is None else total.clamp(max=self._config.ceiling)
                 loss = -counted.mean()
                 (loss * (share / copies)).backward()
@@ -105,11 +103,27 @@ class RewardGradient(Objective):
         if self._config.kl.coef:
             self._penalise(batch, share, seed, metrics)
 
-    def total(self, pictures: Tensor, inputs: Sequence[RewardInput], metrics: MetricAccumulator) -> Tensor:
+    def draw(self, batch: MicroBatch, live: BackpropSteps) -> Tensor:
+        """Return the pictures [B, 3, H, W] of a micro-batch, with a graph.
+
+        Raises:
+            ConfigError: the policy draws videos.
+        """
+        pictures = self._policy.decode_with_grad(batch.rollout, live)
+        if pictures.ndim != 4:
+            raise ConfigError(f"algorithm: {self._config.name} has no gradient of videos yet, and the policy draws "
+                              "them: choose latent_refl, grpo or diffusion_nft")  # fmt: skip
+        return pictures
+
+    def score(self, reward: Reward, drawn: Tensor, inputs: Sequence[RewardInput]) -> Tensor:
+        """Return the scores [B] by a reward of what `draw` returned, with a graph."""
+        return reward.score_tensor(drawn, inputs)
+
+    def total(self, drawn: Tensor, inputs: Sequence[RewardInput], metrics: MetricAccumulator) -> Tensor:
         """Return the weighted sum of rewards [B] float32, with a graph."""
-        total = pictures.new_zeros(len(pictures))
+        total = drawn.new_zeros(len(drawn))
         for each in self._rewards:
-            scores = each.reward.score_tensor(pictures, inputs).to(total)
+            scores = self.score(each.reward, drawn, inputs).to(total)
             metrics.mean(f"live_reward/{each.reward.name}", scores.mean().item())
             total = total + each.weight * scores
         return total

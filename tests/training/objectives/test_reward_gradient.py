@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from mmrl.config.algorithms.reward_gradient import (
     DRaFTConfig,
     DRaFTLVConfig,
     DRTuneConfig,
+    LatentReFLConfig,
     ReFLConfig,
     RewardGradientConfig,
 )
@@ -27,8 +29,10 @@ from mmrl.config.loading.load import parse_config
 from mmrl.data.sample import Sample
 from mmrl.policy import BackpropSteps, Capability, Rollout
 from mmrl.rewards import Reward
+from mmrl.rewards.core.latent_reward import LatentReward
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
+from mmrl.training.objectives.latent_reward_gradient import LatentRewardGradient
 from mmrl.training.objectives.reward_gradient import DifferentiableReward, RewardGradient
 
 ROWS, STEPS = 3, 10
@@ -52,6 +56,17 @@ class Square(Bright):
         return images.square().mean((1, 2, 3))
 
 
+class SquaredLatents(LatentReward):
+    name, range, noise = "squared_latents", (0.0, math.inf), (0.25, 0.75)
+
+    def score_batch(self, items):
+        raise AssertionError("no picture is scored")
+
+    def score_latents(self, latents, sigma, batch):
+        assert sigma == 0.25 and [item.prompt for item in batch] == [item.id.split("/")[0] for item in batch]
+        return latents.square().mean(1)
+
+
 class Flat(Reward):
     name, range = "flat", (0.0, 1.0)
 
@@ -73,6 +88,10 @@ class Painter:
     def decode_with_grad(self, rollout: Rollout, live: BackpropSteps) -> Tensor:
         self.lived.append(live)
         return self.theta[:, None, None, None].expand(ROWS, 3, 4, 4)
+
+    def clean_with_grad(self, rollout: Rollout, live: BackpropSteps) -> Tensor:
+        self.lived.append(live)
+        return self.theta[:, None].expand(ROWS, 4)
 
     def noise_level(self, place: float) -> float:
         return place
@@ -188,8 +207,31 @@ def test_noised_copies_differ_and_share_the_loss():
     torch.testing.assert_close(one, three)
 
 
+def test_feedback_on_latents_is_the_gradient_of_what_reads_them_by_hand():
+    """The latents are noised to the lowest level s of the reward, the same in each row: x = (1 - s) theta + s e."""
+    painter, gauges = Painter(), MetricAccumulator()
+    rewards = [DifferentiableReward(SquaredLatents(), 2.0)]
+    objective = LatentRewardGradient(painter, LatentReFLConfig(), rewards, STEPS)
+    objective.backward(batch((True, False, True)), 0.5, 5, gauges)
+    noise = torch.randn(4, generator=torch.Generator().manual_seed(0)).double()
+    level, thetas = SquaredLatents.noise[0], painter.theta.detach()
+    x = (1 - level) * thetas[:, None].float().double() + level * noise
+    expected = -0.5 * 2.0 * 2 * x.mean(1) * (1 - level) / 2
+    expected[1] = 0.0
+    torch.testing.assert_close(painter.theta.grad, expected, rtol=1e-5, atol=1e-8)
+    assert gauges.values()["live_reward"] == pytest.approx(2 * x.square().mean(1)[[0, 2]].mean().item(), rel=1e-5)
+    with pytest.raises(ConfigError, match="bright reads no latents, which latent_refl needs"):
+        LatentRewardGradient(painter, LatentReFLConfig(), [DifferentiableReward(Bright(), 1.0)], STEPS)
+    with pytest.raises(ConfigError, match=r"shapeworld_clip reads no latents, .* one of learned_latents, set its"):
+        check(config("algorithm={name: latent_refl}"))
+    latents = "rewards=[{name: learned_latents, args: {model: m}}]"
+    check(config("algorithm={name: latent_refl}", latents))
+    with pytest.raises(ConfigError, match="learned_latents has no gradient"):
+        check(config(latents))
+
+
 def test_rewards_without_a_gradient_raise():
-    with pytest.raises(ConfigError, match="flat cannot be differentiated, which draft needs"):
+    with pytest.raises(ConfigError, match="flat has no gradient, which draft needs"):
         RewardGradient(
             Painter(), DRaFTConfig(), [DifferentiableReward(Bright(), 1.0), DifferentiableReward(Flat(), 1.0)], STEPS
         )
@@ -212,7 +254,7 @@ def test_non_differentiable_rewards_are_rejected_before_loading_a_model():
     check(config())
     check(config("rewards=[{name: shapeworld_clip}, {name: shapeworld, weight: 0}]"))
     with pytest.raises(
-        ConfigError, match=r"rewards\.1\.name: shapeworld has no gradient, .*\(.*clip_score.*\), set its"
+        ConfigError, match=r"rewards\.1\.name: shapeworld has no gradient, .* one of .*clip_score.*, set its"
     ):
         check(config("rewards=[{name: shapeworld_clip}, {name: shapeworld}]"))
     with pytest.raises(ConfigError, match=r"rewards\.0\.gate: a gate has no gradient"):
