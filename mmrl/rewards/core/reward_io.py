@@ -131,6 +131,14 @@ class RewardOutput:
     seconds: float = 0.0
     failures: list[dict[str, Failure]] = field(default_factory=list)  # [B]; {name: failure}, or empty
 
+    def failure_of(self, name: str, row: int) -> ScoringFailed | None:
+        """Return the failure of a reward on an answer, for a reward that depends on it; None: it did not fail."""
+        if self.status[name][row] not in (Status.ERROR, Status.TIMEOUT):
+            return None
+        failure = self.failures[row].get(name, Failure("error"))
+        text = f"{name} failed: {self.detail[row].get(name, failure.kind)}"
+        return ScoringFailed(text, failure.kind, failure.transient, failure.retry_after_s)
+
 
 def reward_input(
     sample: Sample,

@@ -99,10 +99,8 @@ class HybridReward(Reward):
             judged = self.model.score([items[row] for row in unsure], context)
             opinions[unsure] = scaled(self.model, judged)
             for place, row in enumerate(unsure):
-                if judged.status[self.model.name][place] in UNKNOWN:
-                    failure = judged.failures[place][self.model.name]
-                    text = f"{self.model.name} failed: {judged.detail[place].get(self.model.name, failure.kind)}"
-                    failed[row] = ScoringFailed(text, failure.kind, failure.transient)
+                if failure := judged.failure_of(self.model.name, place):
+                    failed[row] = failure
         found: list[Scored] = []
         for row, (sure, verdict, opinion) in enumerate(zip(confidence, verdicts, opinions, strict=True)):
             if row in failed:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward import GroupReward, Scored
-from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed, Status
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, Status
 from mmrl.rewards.core.reward_io import RewardInput, Scope, WeightFile
 
 Floats = NDArray[np.float64]
@@ -83,8 +83,8 @@ class AdaptiveSpread(GroupReward):
         for row, each in enumerate(status):
             if each is Status.INVALID:
                 found[row] = InvalidAnswer(str(output.detail[row].get(name, "malformed")))
-            elif row not in found:
-                found[row] = ScoringFailed(f"{name} could not score the answer", output.failures[row][name].kind)
+            elif failure := output.failure_of(name, row):
+                found[row] = failure
         return [found[row] for row, _ in enumerate(items)]
 
     def fingerprint(self) -> str:

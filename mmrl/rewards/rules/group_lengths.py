@@ -16,7 +16,7 @@ import numpy as np
 
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward import GroupReward, Scored
-from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed, Status, attempt
+from mmrl.rewards.core.reward_errors import RewardError, Status, attempt
 from mmrl.rewards.core.reward_io import RewardInput, Scope, WeightFile
 from mmrl.rewards.rules.lengths import LengthUnit, answer_length
 
@@ -58,11 +58,11 @@ class GroupLength(GroupReward):
         ]
         known = [0 if isinstance(length, Exception) else length for length in lengths]
         found: list[Scored] = list(self.of_group(known, right))
-        for row, (length, status) in enumerate(zip(lengths, judged.status[name], strict=True)):
+        for row, length in enumerate(lengths):
             if isinstance(length, Exception):
                 found[row] = length
-            elif status in (Status.ERROR, Status.TIMEOUT):
-                found[row] = ScoringFailed(f"{name} could not tell right from wrong", "reference")
+            elif failure := judged.failure_of(name, row):
+                found[row] = failure
         return found
 
     def fingerprint(self) -> str:

@@ -127,12 +127,10 @@ class CosineLength(Reward):
         judged = self.judge.score(items, context)
         name = self.judge.name
         scores: list[float | Exception] = []
-        for item, value, status, failures in zip(
-            items, judged.values[name], judged.status[name], judged.failures, strict=True
-        ):
-            if status in (Status.ERROR, Status.TIMEOUT):
-                failure = failures[name]
-                scores.append(ScoringFailed(f"{name} could not tell right from wrong", failure.kind, failure.transient))
+        rows = zip(items, judged.values[name], judged.status[name], strict=True)
+        for row, (item, value, status) in enumerate(rows):
+            if failure := judged.failure_of(name, row):
+                scores.append(failure)
             else:
                 scores.append(self._score(item, right=status is Status.OK and bool(value >= np.float32(self.right_at))))
         return scores

@@ -17,13 +17,8 @@ import numpy as np
 
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward import BatchReward, Reward, Scored
-from mmrl.rewards.core.reward_errors import Failure, RewardError, ScoringFailed, Status
+from mmrl.rewards.core.reward_errors import RewardError, Status
 from mmrl.rewards.core.reward_io import RewardInput, Scope, WeightFile
-
-
-def _passed_on(name: str, failure: Failure) -> ScoringFailed:
-    """Return the failure of another reward as one of the reward that calls it."""
-    return ScoringFailed(f"{name} could not score the answer", failure.kind, failure.transient)
 
 
 class _Verdict(BatchReward):
@@ -44,11 +39,9 @@ class _Verdict(BatchReward):
         """Score all answers in one call of the other reward; where it fails, this reward fails as well."""
         output, name = self.inner.score(items), self.inner.name
         found: list[Scored] = []
-        for value, status, failures in zip(output.values[name], output.status[name], output.failures, strict=True):
-            if status in (Status.ERROR, Status.TIMEOUT):
-                found.append(_passed_on(name, failures[name]))
-            else:
-                found.append(float(status is Status.OK and self.holds(float(value))))
+        for row, (value, status) in enumerate(zip(output.values[name], output.status[name], strict=True)):
+            failure = output.failure_of(name, row)
+            found.append(failure or float(status is Status.OK and self.holds(float(value))))
         return found
 
     def fingerprint(self) -> str:
@@ -145,11 +138,11 @@ class Progressive(BatchReward):
             name, sign = stage.reward.name, stage.reward.spec.sign
             output = stage.reward.score([items[row] for row in rows])
             further = []
-            for row, value, status, failures in zip(
-                rows, output.values[name].tolist(), output.status[name], output.failures, strict=True
+            for place, (row, value, status) in enumerate(
+                zip(rows, output.values[name].tolist(), output.status[name], strict=True)
             ):
-                if status in (Status.ERROR, Status.TIMEOUT):
-                    failed[row] = _passed_on(name, failures[name])
+                if failure := output.failure_of(name, place):
+                    failed[row] = failure
                     continue
                 totals[row] += stage.weight * stage.grade(value)
                 if status is Status.OK and sign * value >= stage.passed_at:

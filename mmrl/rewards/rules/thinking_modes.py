@@ -13,7 +13,7 @@ import numpy as np
 
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward import Reward
-from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed, Status
+from mmrl.rewards.core.reward_errors import RewardError, Status
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, Scope
 
 VALUES: Mapping[tuple[bool, bool], float] = {
@@ -73,9 +73,11 @@ class ThinkingMode(Reward):
         share = sum(thinking) / len(items)
         excess = {True: share - self.target, False: self.target - share}
         scores: list[float | Exception] = []
-        for value, status, mode in zip(judged.values[name], judged.status[name], thinking, strict=True):
-            if status in (Status.ERROR, Status.TIMEOUT):
-                scores.append(ScoringFailed(f"{name} could not tell right from wrong", "reference"))
+        for row, (value, status, mode) in enumerate(
+            zip(judged.values[name], judged.status[name], thinking, strict=True)
+        ):
+            if failure := judged.failure_of(name, row):
+                scores.append(failure)
                 continue
             right = status is Status.OK and bool(value >= best)
             scores.append(max(-1.0, VALUES[mode, right] - self.balance * max(0.0, excess[mode])))
