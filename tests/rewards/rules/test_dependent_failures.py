@@ -1,4 +1,4 @@
-"""Where another reward fails, one that depends on it fails alike: with its kind, and with the chance of another try."""
+"""A reward that depends on another one fails as that does: with its kind, and with the chance of another try."""
 
 from __future__ import annotations
 
