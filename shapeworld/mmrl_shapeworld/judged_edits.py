@@ -34,11 +34,11 @@ from mmrl_shapeworld.shipped_models import CLIP
 Form = Literal["checklist", "score"]
 QUESTIONS = 4
 """The number of questions: is the thing as requested, are its other attribute and its size kept, and is the rest?"""
-TRAINING = ("formed-train", 320)
+TRAINING = ("formed-train", 480)
 """The split of the requests whose edits are learnt from, and how many of them, the first ones."""
 DRAWS, AT_ONCE = 3, 16
 """Pictures of each instruction, and requests whose pictures are drawn in one call."""
-STEPS, BATCH, LEARNING_RATE, HIDDEN = 300, 64, 1e-3, 128
+STEPS, BATCH, LEARNING_RATE, HIDDEN = 1200, 64, 1e-3, 128
 JUDGEMENTS = 16
 """Times that each picture is judged, for the variance."""
 
