@@ -1,11 +1,13 @@
 """Edits whose instruction does not name the thing to change ("make the big one blue"), for a model that finds it first.
 
-A picture has a big and a small thing, or a left and a right one. A writer that sees it thinks, and names the thing for
-an editor, which takes things by colour and shape alone: "the red circle is big; make the red circle blue", of which the
-reader `instructions` takes what stands behind the semicolon. `shapeworld:reasoned-train`, `-development` and
-`-validation`, about sizes, share no picture, and neither do `placed-train`, `-development` and `-validation`, about
-places. The demonstrations of `reasoned-taught` and `placed-taught` are those of a careless annotator of the pictures of
-training, who takes one thing for the other in many of them.
+A picture has a big and a small thing, a left and a right one, or two of different shapes ("make the round one blue").
+A writer that sees it thinks, and names the thing for an editor, which takes things by colour and shape alone: "the red
+circle is big; make the red circle blue", or "the circle is red; make the red circle blue" of the round one, of which
+the reader `instructions` takes what stands behind the semicolon.
+`shapeworld:reasoned-train`, `-development` and `-validation`, about sizes, share no picture, and neither do
+`placed-train`, `-development` and `-validation`, about places, and `formed-train`, `-development` and `-validation`,
+about shapes. The demonstrations of `reasoned-taught`, `placed-taught` and `formed-taught` are those of a careless
+annotator of the pictures of training, who takes one thing for the other in many of them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS
 from mmrl_shapeworld.editing import Edit, judge_edit
 from mmrl_shapeworld.scenes import COLOURS, SHAPES, Scene, draw, picture_uri, place
 
-Cue = Literal["size", "place"]
+Cue = Literal["size", "place", "shape"]
 SPLITS: Mapping[str, tuple[int, int, Cue]] = {
     "reasoned-train": (191, 1024, "size"),
     "reasoned-development": (192, 64, "size"),
@@ -33,10 +35,17 @@ SPLITS: Mapping[str, tuple[int, int, Cue]] = {
     "placed-train": (195, 1024, "place"),
     "placed-development": (196, 64, "place"),
     "placed-validation": (197, 96, "place"),
+    "formed-train": (201, 1024, "shape"),
+    "formed-development": (202, 64, "shape"),
+    "formed-validation": (203, 96, "shape"),
 }
 """Seed and size of each split, and what an instruction goes by. Settings are chosen on development; validation is for
 results."""
-TAUGHT = {"reasoned-taught": ("reasoned-train", 194), "placed-taught": ("placed-train", 198)}
+TAUGHT = {
+    "reasoned-taught": ("reasoned-train", 194),
+    "placed-taught": ("placed-train", 198),
+    "formed-taught": ("formed-train", 204),
+}
 """Splits with the pictures of training, each `TIMES` times, with a demonstration, and the annotator's seed."""
 NAMES = (*SPLITS, *TAUGHT)
 TIMES = 2
@@ -46,6 +55,8 @@ SIDES = {"big": (0.36, 0.41), "small": (0.24, 0.28)}
 """The sides of a thing of each size, as shares of the picture's."""
 PLACES, ANY_SIDE, APART = ("left", "right"), (0.26, 0.36), 0.25
 """The words for places, the sides of things that have one, and the least distance between their centres along x."""
+FORMS = {"circle": "round", "square": "square", "triangle": "pointed"}
+"""The word for things of each shape."""
 MOSTLY = 0.8
 """The least share of the rest that a consistent edit keeps."""
 _SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
@@ -53,7 +64,7 @@ _SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 @dataclass(frozen=True)
 class ReasonedEdit:
-    """An edit, and the word for the size or the place of the thing to change, in place of its name."""
+    """An edit, and the word for the size, the place or the shape of the thing to change, in place of its name."""
 
     edit: Edit
     word: str
@@ -66,7 +77,12 @@ class ReasonedEdit:
     def thought(self, which: int) -> str:
         """Return a text that takes the thing with this number for the one that is meant."""
         thing = self.edit.source.things[which]
-        return f"the {thing.colour} {thing.shape} is {self.word}; {replace(self.edit, which=which)}"
+        found = (
+            f"{thing.shape} is {thing.colour}"
+            if self.word in FORMS.values()
+            else f"{thing.colour} {thing.shape} is {self.word}"
+        )
+        return f"the {found}; {replace(self.edit, which=which)}"
 
 
 @cache
@@ -103,7 +119,7 @@ def careless_thought(each: ReasonedEdit, rng: np.random.Generator) -> str:
 
 
 def draw_reasoned_edit(rng: np.random.Generator, cue: Cue = "size") -> ReasonedEdit:
-    """Draw two things that differ in size, or stand side by side, and an edit that would change either of them."""
+    """Draw two things that differ in size or shape, or stand side by side, and an edit that would change either."""
     sides = tuple(SIDES.values()) if cue == "size" else (ANY_SIDE, ANY_SIDE)
     while True:
         chosen = [_SEEN[number] for number in rng.permutation(len(_SEEN))[:2]]
@@ -120,8 +136,10 @@ def draw_reasoned_edit(rng: np.random.Generator, cue: Cue = "size") -> ReasonedE
             made = Edit(Scene(things), order.index(which), becomes)
             if cue == "size":
                 return ReasonedEdit(made, tuple(SIDES)[which])
+            if cue == "shape" and chosen[0][1] != chosen[1][1]:
+                return ReasonedEdit(made, FORMS[chosen[which][1]])
             behind = scene.things[which].x - scene.things[1 - which].x
-            if abs(behind) >= APART:
+            if cue == "place" and abs(behind) >= APART:
                 return ReasonedEdit(made, PLACES[behind > 0])
 
 

@@ -10,6 +10,7 @@ from mmrl.rewards.core.reward_io import RewardInput
 from mmrl_shapeworld import reasoned_edits
 from mmrl_shapeworld.editing import Edit
 from mmrl_shapeworld.reasoned_edits import (
+    FORMS,
     KNOWN,
     SPLITS,
     TAUGHT,
@@ -27,18 +28,21 @@ SCENE = Scene((BIG, SMALL))
 EDIT = Edit(SCENE, 0, "green")
 
 
-def test_the_thing_that_is_meant_has_the_size_or_the_place_of_the_instruction():
+def test_the_thing_that_is_meant_has_the_size_the_place_or_the_shape_of_the_instruction():
     for split, (_, _, cue) in SPLITS.items():
         for sample in samples(split):
             edit = Edit.from_dict(sample.answer)
+            assert sample.prompt.endswith(edit.becomes)
+            assert all(edit.becomes not in (thing.colour, thing.shape) for thing in edit.source.things)
             meant, other = (edit.source.things[number] for number in (edit.which, 1 - edit.which))
+            if cue == "shape":
+                assert sample.prompt.startswith(f"make the {FORMS[meant.shape]} one") and meant.shape != other.shape
+                continue
             if cue == "size":
                 more, least, words = meant.side - other.side, 0.08, ("big", "small")
             else:
                 more, least, words = meant.x - other.x, 0.25, ("right", "left")
             assert sample.prompt.startswith(f"make the {words[more < 0]} one") and abs(more) >= least
-            assert sample.prompt.endswith(edit.becomes)
-            assert all(edit.becomes not in (thing.colour, thing.shape) for thing in edit.source.things)
 
 
 def test_splits_share_no_picture():
@@ -56,6 +60,7 @@ def test_a_thought_names_one_of_the_things_and_the_right_one_as_often_as_stated(
     each = ReasonedEdit(EDIT, "big")
     assert each.instruction == "make the big one green"
     assert each.thought(0) == "the red circle is big; make the red circle green"
+    assert ReasonedEdit(EDIT, "round").thought(0) == "the circle is red; make the red circle green"
     rng = np.random.default_rng(0)
     assert {careless_thought(each, rng) for _ in range(50)} == {each.thought(0), each.thought(1)}
     taught = samples(split)
