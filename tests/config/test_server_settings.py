@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mmrl.config.loading.load import parse_config
+from mmrl.config.loading.overrides import check_resume_config
 from mmrl.config.validation import validation_errors
 from mmrl.errors import ConfigError
 
@@ -88,3 +89,12 @@ def test_malformed_servers_are_refused_with_their_key(override, message):
 def test_a_password_in_a_url_is_refused_and_not_repeated():
     (text,) = refused("run.servers.urls=['http://me:secret@box:8000']")
     assert text.startswith("run.servers.urls.0: it has a user, a password or a query") and "secret" not in text
+
+
+def test_a_resumed_run_may_have_other_servers_and_no_other_learning_rate():
+    trained = parse_config(BASE, "served.yaml", [])
+    moved = parse_config(BASE, "served.yaml", ["run.servers.urls=['http://b:1']", "run.timeouts.silence=9"])
+    check_resume_config(trained, moved, "config.yaml")
+    check_resume_config(trained, parse_config(BASE, "served.yaml", ["run.servers=null"]), "config.yaml")
+    with pytest.raises(ConfigError, match=r"config\.yaml: optimizer\.lr is 0\.5"):
+        check_resume_config(trained, parse_config(BASE, "served.yaml", ["optimizer.lr=0.5"]), "config.yaml")
