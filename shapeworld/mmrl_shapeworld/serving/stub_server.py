@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from transformers.utils.logging import disable_progress_bar
 
 from mmrl.build.schemes import provided_model
 from mmrl.understanding.serving.served_engine import PROBE_ANSWERS
@@ -200,6 +201,7 @@ async def _error_reply(request: Request, error: Exception) -> Response:
 
 def serve(folders: dict[str, str], ports: list[int], key: str = "", seconds: float = 0.0) -> None:
     """Serve each model at its own port of this process, until it is killed; `seconds` as in `application`."""
+    disable_progress_bar()  # weights are loaded at each version
 
     async def run() -> None:
         servers = []
