@@ -115,7 +115,8 @@ def check_servers(config: TrainConfig) -> list[str]:
         if not any(answers for _, answers, _ in status):
             silent = "; ".join(f"{url}: {words}" for url, _, words in status)
             whose = f" of process {rank}" if len(parts) > 1 else ""
-            raise ConfigError(f"run.servers.urls: no server{whose} answers: {silent}")
+            key = "run.servers.urls" if settings.file is None else f"run.servers.file: {settings.file}"
+            raise ConfigError(f"{key}: no server{whose} answers: {silent or 'it names none'}")
     return [f"server {url}: {words}" for status in parts for url, _, words in status]
 
 
@@ -123,9 +124,16 @@ def own_servers(settings: ServersConfig) -> ServersConfig:
     """Return the settings of this process, with its part of the servers, which get the weights from it alone.
 
     Raises:
-        ConfigError: there are fewer servers than processes.
+        ConfigError: there are fewer servers than processes, or processes would share a file of servers.
     """
     count = processes.size()
+    if settings.file is not None:
+        if count > 1 and "{rank}" not in settings.file:
+            raise ConfigError(
+                f"run.servers.file: {count} processes train, each with other servers: name a file for each, with "
+                "{rank} in the place of its number"
+            )
+        return settings
     if len(settings.urls) < count:
         raise ConfigError(
             f"run.servers.urls: {count} processes train, each with other servers, and {len(settings.urls)} are named: "

@@ -41,13 +41,18 @@ class ServerTimeoutsConfig(Section):
     """For the answers to one prompt."""
     update: PositiveFloat = 300.0
     """For one request that loads weights."""
+    replacement: PositiveFloat = 300.0
+    """With `run.servers.file`, for a server that answers, after the last one was lost or has left."""
 
 
 class ServersConfig(Section):
     """Servers that write a VLM's rollouts."""
 
-    urls: tuple[ServerUrl, ...]
+    urls: tuple[ServerUrl, ...] = ()
     """The addresses of the servers, which must serve `policy.model`. Groups are dealt to those that answer."""
+    file: str | None = None
+    """A file with the address of a server in each line, in the place of `urls`. It is read again while answers are
+    written, so servers join and leave a run. `{rank}` in its name is the number of the trainer process, from 0."""
     weights: WeightsRoute = "lora"
     """The way of new weights to the servers. `lora`: an adapter folder for each version, with `policy.train: lora`.
     `folder`: a folder of whole weights for each version, which the server reads again. `nccl`: vLLM's weight transfer

@@ -20,8 +20,10 @@ def server_errors(config: TrainConfig) -> Iterator[str]:
     if not isinstance(config.policy, VLMConfig):
         yield f"run.servers: servers write the answers of a policy of kind vlm, and this one is of {config.policy.kind}"
         return
-    if not servers.urls:
-        yield "run.servers.urls: name a server, or leave run.servers out"
+    if servers.file is not None and servers.urls:
+        yield "run.servers.file: the servers are named in it or in run.servers.urls: leave one of the two out"
+    if servers.file is None and not servers.urls:
+        yield "run.servers.urls: name a server, or a file of servers in run.servers.file, or leave run.servers out"
     if len(set(servers.urls)) < len(servers.urls):
         yield "run.servers.urls: a server is there twice: name each once"
     for number, address in enumerate(map(urlsplit, servers.urls)):
@@ -63,6 +65,8 @@ def _place_errors(config: TrainConfig, servers: ServersConfig) -> Iterator[str]:
             f"run.place: {config.run.place} divides the model over processes, and run.servers takes it from one: "
             "choose auto"
         )
+    if servers.weights == "nccl" and servers.file is not None:
+        yield "run.servers.file: nccl connects the trainer with servers that are known before: choose folder"
     if servers.weights == "nccl" and config.run.overlap.is_on:
         yield (
             "run.servers.weights: nccl sends the trainer's own parameters, and with run.overlap servers get those of "

@@ -35,7 +35,7 @@ class TransformersLora:
         """
         self._model = model
         settings = PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=list(layers))
-        with _names_kept(model):
+        with names_kept(model):
             self._peft = get_peft_model(model, settings, autocast_adapter_dtype=True)
         adapted = {path for path, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
         if odd := sorted(adapted ^ set(layers))[:3]:
@@ -120,7 +120,7 @@ def select_layers(paths: Sequence[str], targets: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def _names_kept(model: Any) -> Iterator[None]:
+def names_kept(model: Any) -> Iterator[None]:
     """Hide the type of a model from peft, which moves adapters of some types (GLM-4V MoE) to other layers.
 
     It does so for adapters that were trained with transformers 4, where each expert was a layer.

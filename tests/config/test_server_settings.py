@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mmrl.config.loading.load import parse_config
+from mmrl.config.loading.overrides import check_resume_config
 from mmrl.config.validation import validation_errors
 from mmrl.errors import ConfigError
 
@@ -29,6 +30,7 @@ def refused(*overrides: str) -> list[str]:
         [],
         ["run.servers.urls=['http://127.0.0.1:8000/', 'https://box:8000']"],
         ["policy.train=full", "run.servers.weights=folder"],
+        ["run.servers={file: servers.txt}"],
         ["policy.train=full", "run.servers.weights=nccl"],
         ["algorithm={name: rejection_sft}"],
     ],
@@ -44,7 +46,12 @@ def test_valid_servers_are_accepted(overrides):
         (["run.servers.weights=folder"], "run.servers.weights: policy.train is lora, which goes with lora"),
         (["algorithm={name: grpo}"], "algorithm.mismatch is missing: servers compute other log-probabilities"),
         (["algorithm={name: sft}"], "run.servers: sft samples no answers: leave it out"),
-        (["run.servers.urls=[]"], "run.servers.urls: name a server, or leave run.servers out"),
+        (["run.servers.urls=[]"], "run.servers.urls: name a server, or a file of servers in run.servers.file"),
+        (["run.servers.file=servers.txt"], "run.servers.file: the servers are named in it or in run.servers.urls"),
+        (
+            ["run.servers={file: servers.txt, weights: nccl}", "policy.train=full"],
+            "run.servers.file: nccl connects the trainer with servers that are known before",
+        ),
         (["sampling.top_p=0.9"], "sampling.top_p: the log-probabilities of a server are those after top_p"),
         (["sampling.top_k=50"], "sampling.top_k: the log-probabilities of a server are those after top_k"),
         (["run.place=window"], "run.place: window divides the model over processes"),
@@ -82,3 +89,12 @@ def test_malformed_servers_are_refused_with_their_key(override, message):
 def test_a_password_in_a_url_is_refused_and_not_repeated():
     (text,) = refused("run.servers.urls=['http://me:secret@box:8000']")
     assert text.startswith("run.servers.urls.0: it has a user, a password or a query") and "secret" not in text
+
+
+def test_a_resumed_run_may_have_other_servers_and_no_other_learning_rate():
+    trained = parse_config(BASE, "served.yaml", [])
+    moved = parse_config(BASE, "served.yaml", ["run.servers.urls=['http://b:1']", "run.timeouts.silence=9"])
+    check_resume_config(trained, moved, "config.yaml")
+    check_resume_config(trained, parse_config(BASE, "served.yaml", ["run.servers=null"]), "config.yaml")
+    with pytest.raises(ConfigError, match=r"config\.yaml: optimizer\.lr is 0\.5"):
+        check_resume_config(trained, parse_config(BASE, "served.yaml", ["optimizer.lr=0.5"]), "config.yaml")

@@ -80,7 +80,7 @@ def check_resume_overrides(overrides: Iterable[str]) -> None:
     refused = [
         f"{COMMAND_LINE}: {key} cannot change on resume: optimizer state and data order belong to the old value"
         for key in (dotted(rename_path(tuple(text.partition("=")[0].strip().split(".")))[0]) for text in overrides)
-        if not any(f"{key}.".startswith(f"{free}.") for free in _MAY_CHANGE_ON_RESUME)
+        if not _is_within(key, _MAY_CHANGE_ON_RESUME)
     ]
     if refused:
         refused.append(f"What may change is {', '.join(_MAY_CHANGE_ON_RESUME)}; for anything else start a new run.")
@@ -98,7 +98,7 @@ def check_resume_config(trained: TrainConfig, requested: TrainConfig, source: st
     refused = [
         f"{source}: {key} is {after.get(key)!r:.80}, and the run was trained with {before.get(key)!r:.80}"
         for key in dict.fromkeys([*before, *after])
-        if before.get(key) != after.get(key) and key not in free
+        if before.get(key) != after.get(key) and not _is_within(key, free)
     ]
     if refused:
         refused.append("Put it back to resume the run, or start a new one; what may change is " + ", ".join(free) + ".")
@@ -116,6 +116,11 @@ def check_same_recipe(recipes: Sequence[TrainConfig]) -> None:
     ]
     if differing:
         raise ConfigError("\n".join([*differing, "Start all processes with the same recipe."]))
+
+
+def _is_within(key: str, sections: Iterable[str]) -> bool:
+    """Return whether a dotted key is one of some sections or lies in one."""
+    return any(f"{key}.".startswith(f"{section}.") for section in sections)
 
 
 def _leaves(section: Mapping[str, Any], above: str = "") -> dict[str, Any]:

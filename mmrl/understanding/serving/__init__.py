@@ -11,6 +11,7 @@
     nccl_sender        the trainer's end of vLLM's NCCL transfer (never run)
     vllm_client        the HTTP routes of vLLM 0.33
     server_failure     the ways in which a request fails
+    server_list        the servers that may be used at this moment: fixed, or named by a file
     server_status      which servers answer, for people
 
 See docs/served-rollouts.md for the commands.

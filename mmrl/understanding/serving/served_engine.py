@@ -35,6 +35,7 @@ from mmrl.understanding.rollout_engine import GeneratedTokens
 from mmrl.understanding.serving.generate_messages import AnswerTokens, GroupAnswers, GroupCall, WeightName
 from mmrl.understanding.serving.group_dealing import GroupDealer, Renewal, ask_again
 from mmrl.understanding.serving.interrupted_answers import interrupted_answers
+from mmrl.understanding.serving.server_list import ServerList
 from mmrl.understanding.serving.vllm_client import VLLMClient, read_key
 from mmrl.understanding.serving.weight_proof import MAX_PROBE_GAP, NOISE, agreement, complaint, joined
 from mmrl.understanding.serving.weight_routes import WeightRoute
@@ -85,6 +86,7 @@ class ServedEngine:
         """
         read_key(settings.api_key_env)
         self._settings, self._folders, self._route, self._model = settings, folders, route, model
+        self._servers = ServerList(settings)
         self._temperature, self._precision = temperature, precision
         self._tokens = AnswerTokens.of(model.vlm)
         self._version: str | None = None  # of the weights that the next answers are written by; None: the base model
@@ -163,7 +165,7 @@ class ServedEngine:
             clip = next((call.prompt for call in calls if call.prompt.videos), None)
             if clip is not None and not any(prompt.videos for prompt in self._probes):
                 self._probes.append(clip)  # the times of its frames are in no token that is compared
-        dealer = GroupDealer(calls, self._tokens, self._settings, self._lost)
+        dealer = GroupDealer(calls, self._tokens, self._settings, self._servers, self._lost)
         self._loaded = {name: version for name, version in self._loaded.items() if name == self._version}
         renewal = None if self._take is None or self._version is None else Renewal(self._renew, self._loaded)
         try:
@@ -171,7 +173,7 @@ class ServedEngine:
         except RunError as err:
             raise RunError(f"{err}. {_progress()}") from err
         self._lost = set(dealer.lost)
-        self._metrics["served/servers"] = float(len(self._settings.urls) - len(dealer.lost))
+        self._metrics["served/servers"] = float(len(set(dealer.named) - set(dealer.lost)))
         self._metrics["served/dealt_again"] = self._metrics.get("served/dealt_again", 0.0) + dealer.dealt_again
         if renewal is not None:
             self._check_interrupted(calls, answers)

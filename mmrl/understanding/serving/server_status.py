@@ -7,6 +7,7 @@ import asyncio
 from mmrl.config.servers import ServersConfig
 from mmrl.understanding.serving.served_engine import run_in_loop
 from mmrl.understanding.serving.server_failure import ServerFailure
+from mmrl.understanding.serving.server_list import ServerList
 from mmrl.understanding.serving.vllm_client import VLLMClient
 
 
@@ -14,11 +15,12 @@ def server_status(settings: ServersConfig) -> list[tuple[str, bool, str]]:
     """Return (URL, whether it answers, what it serves or why it does not answer) for each server.
 
     Raises:
-        ConfigError: the variable with the servers' key is not set.
+        ConfigError: the variable with the servers' key is not set, or the file of servers cannot be read.
     """
+    urls = ServerList(settings).read()
 
     async def ask_all() -> list[tuple[str, bool, str]]:
-        return await asyncio.gather(*(_status(url, settings) for url in settings.urls))
+        return await asyncio.gather(*(_status(url, settings) for url in urls))
 
     return run_in_loop(ask_all())
 

@@ -36,7 +36,7 @@ class StubProcess:
         return self.urls[list(self._folders).index(name)]
 
     def start(self) -> None:
-        serve = "tests.understanding.serving.stub_server:serve"
+        serve = "mmrl_shapeworld.serving.stub_server:serve"
         self._process = own_fork_server().background(serve, self._folders, self._ports, self._key)
 
     def wait(self, timeout_s: float = 60.0) -> None:

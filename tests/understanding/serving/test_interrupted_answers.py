@@ -11,10 +11,10 @@ from mmrl.understanding.serving.generate_messages import _token_versions
 from mmrl.understanding.serving.server_failure import ServerFailure
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl.workflows.train import train
+from mmrl_shapeworld.serving.stub_server import WAITS_FOR_PAUSE
+from mmrl_shapeworld.serving.stub_writer import WAITS_AT
 from tests.understanding.serving.served_run import GROUP_SIZE, GROUPS, Outcome, served_config
 from tests.understanding.serving.stub_process import stub
-from tests.understanding.serving.stub_server import WAITS_FOR_PAUSE
-from tests.understanding.serving.stub_writer import WAITS_AT
 from tests.understanding.serving.test_served_engine import SAMPLES, move, policy_of, settings
 
 REQUESTS = [RolloutRequest(sample, 3, group) for group, sample in enumerate(SAMPLES)]

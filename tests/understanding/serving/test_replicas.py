@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from mmrl_shapeworld.serving.stub_server import SLOW_GROUP
 from tests.understanding.serving.served_run import GROUP_SIZE, GROUPS, PATIENT, QUICK, served_config, train_served
-from tests.understanding.serving.stub_server import SLOW_GROUP
 
 ITERATIONS = 4
 

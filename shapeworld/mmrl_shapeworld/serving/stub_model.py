@@ -1,4 +1,4 @@
-"""A tiny model behind the stub server: prefix cache, adapters, whole weights, and injected faults."""
+"""A small model behind a stub server: prefix cache, adapters, whole weights, and injected faults."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from PIL import Image
 
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.finetuning.transformers_modules import _names_kept
+from mmrl.finetuning.transformers_modules import names_kept
 from mmrl.understanding.encoded_prompt import EncodedPrompt, collate
 from mmrl.understanding.prompt_encoder import sent_metadata
 from mmrl.understanding.serving.served_engine import PROBE_ANSWERS
 from mmrl.understanding.shared_prompt import Prefix, prefill
 from mmrl.understanding.vlm import load_vlm
-from tests.understanding.media import RATE
-from tests.understanding.serving.stub_writer import Scheduler, write_answers
+from mmrl_shapeworld.serving.stub_writer import Scheduler, write_answers
+
+RATE = 2.0
+"""The frames a second of the videos that a server is sent: `media.video.fps`."""
 
 
 class RequestError(Exception):
@@ -75,7 +77,7 @@ class StubModel:
             raise RequestError(400, f"The lora adapter '{name}' has already been loaded.")
         if not (Path(path) / "adapter_config.json").is_file():
             raise RequestError(404, f"No adapter found for {path}")
-        with _names_kept(self.vlm.model):  # a server reads an adapter by its names, without peft's renaming of layers
+        with names_kept(self.vlm.model):  # a server reads an adapter by its names, without peft's renaming of layers
             if self.peft is None:
                 self.peft = PeftModel.from_pretrained(self.vlm.model, path, adapter_name=name)
             else:
@@ -165,7 +167,9 @@ class StubModel:
         log_probs = written.log_probs
         with torch.no_grad():
             if self.fault("raw_log_probs"):
-                log_probs = [self._raw(prefix.expand(torch.zeros(1, dtype=int)), ids) for ids in written.token_ids]
+                log_probs = [
+                    self._raw(prefix.expand(torch.zeros(1, dtype=torch.long)), ids) for ids in written.token_ids
+                ]
         if self.fault("other_kernels"):
             log_probs = [[value - 0.06 * (place % 2) for place, value in enumerate(row)] for row in log_probs]
         choices = [
@@ -184,7 +188,7 @@ class StubModel:
         turns, pictures = [], []
         for message in body["messages"]:
             content = message["content"]
-            parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            parts: list[dict[str, Any]] = [{"type": "text", "text": content}] if isinstance(content, str) else content
             pictures += [_picture(part["image_url"]["url"]) for part in parts if part["type"] == "image_url"]
             kinds = [{"type": "image"} if part["type"] == "image_url" else part for part in parts]
             turns.append({"role": message["role"], "content": kinds})
@@ -254,7 +258,8 @@ class StubModel:
         return EncodedPrompt(inputs, len(pictures), len(clips), self.vlm.family)
 
     def _raw(self, prefix: Prefix, ids: list[int]) -> list[float]:
-        logits = prefix.answer_logits(torch.tensor([ids]))[0].float()
+        alone = prefix.expand(torch.zeros(1, dtype=torch.long))
+        logits = alone.answer_logits(torch.tensor([ids]))[0].float()
         return logits.log_softmax(-1)[torch.arange(len(ids)), ids].tolist()
 
     def _choice(

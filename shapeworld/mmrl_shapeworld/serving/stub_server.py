@@ -1,13 +1,17 @@
-"""A server with the routes of vLLM 0.33 that `mmrl.understanding.serving` uses, over tiny real models, in a process.
+"""A server with the routes of vLLM 0.33 that `mmrl.understanding.serving` uses, over small real models, in a process.
+
+    python -m mmrl_shapeworld.serving.stub_server --model shapeworld:sums --port 8001
 
 `/_stub/faults` sets faults, `/_stub/reset` removes them and `/_stub/log` returns the requests so far; all other routes
-are vLLM's.
+are vLLM's. It answers whoever asks, and therefore listens on loopback alone.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,9 +21,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from transformers.utils.logging import disable_progress_bar
 
+from mmrl.build.schemes import provided_model
 from mmrl.understanding.serving.served_engine import PROBE_ANSWERS
-from tests.understanding.serving.stub_model import RequestError, StubModel
+from mmrl_shapeworld.serving.stub_model import RequestError, StubModel
 
 SLOW_GROUP = "slow group"
 """The entry of the log for a group that the fault `slow_group` keeps."""
@@ -28,8 +34,8 @@ WAITS_FOR_PAUSE = "waits for a pause"
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def application(model: StubModel, key: str = "") -> ASGIApp:
-    """Return the routes over one model."""
+def application(model: StubModel, key: str = "", seconds: float = 0.0) -> ASGIApp:
+    """Return the routes over one model; the answers to a prompt take `seconds` or longer."""
     log: list[str] = []
 
     async def health(request: Request) -> Response:
@@ -41,6 +47,7 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
         return JSONResponse({"object": "list", "data": cards})
 
     async def generate(request: Request) -> Response:
+        started = time.monotonic()
         body = await request.json()
         if model.refuses or model.fault("paused"):
             raise RequestError(503, "Generation is paused; retry after it is resumed")
@@ -49,12 +56,15 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
                 raise RequestError(status, f"injected {request.headers.get('authorization', '')}")
         if body["sampling_params"]["n"] > PROBE_ANSWERS and model.fault("slow_group"):
             log.append(SLOW_GROUP)
-            await asyncio.sleep(60)
+            while time.monotonic() < started + 60 and "slow_group" in model.faults:
+                await asyncio.sleep(0.05)
         if model.fault("slow"):
             await asyncio.sleep(30)
         if model.fault("html"):
             return HTMLResponse("<html>Bad gateway</html>")
         reply = json.dumps(await model.generate(body, lambda: log.append(WAITS_FOR_PAUSE))).encode()
+        if body["sampling_params"]["n"] > PROBE_ANSWERS:
+            await asyncio.sleep(started + seconds - time.monotonic())
         if model.fault("truncated_json"):
             return Response(reply[: len(reply) // 2], media_type="application/json")
         if model.fault("truncated_body"):
@@ -189,14 +199,28 @@ async def _error_reply(request: Request, error: Exception) -> Response:
     return JSONResponse(body, status_code=error.status, headers=headers)
 
 
-def serve(folders: dict[str, str], ports: list[int], key: str = "") -> None:
-    """Serve each model at its own port of this process, until it is killed."""
+def serve(folders: dict[str, str], ports: list[int], key: str = "", seconds: float = 0.0) -> None:
+    """Serve each model at its own port of this process, until it is killed; `seconds` as in `application`."""
+    disable_progress_bar()  # weights are loaded at each version
 
     async def run() -> None:
         servers = []
         for port, (name, folder) in zip(ports, folders.items(), strict=True):
-            app = application(StubModel(name, folder), key)
+            app = application(StubModel(name, folder), key, seconds)
             servers.append(uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error")))
         await asyncio.gather(*(server.serve() for server in servers))
 
     asyncio.run(run())
+
+
+def main() -> None:
+    """Serve one model until Ctrl-C."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", default="shapeworld:sums", help="a name that policy.model takes, or a folder")
+    parser.add_argument("--port", type=int, default=8000)
+    arguments = parser.parse_args()
+    serve({arguments.model: provided_model(arguments.model, "vlm") or arguments.model}, [arguments.port])
+
+
+if __name__ == "__main__":
+    main()
