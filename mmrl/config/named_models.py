@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -155,8 +155,9 @@ def sampling_of(config: TrainConfig, name: str) -> AnySamplingConfig:
         return model.sampling
     if kind == config.policy.kind:
         return config.sampling
-    defaults = {"pipeline": SamplingConfig, "vlm": TokenSamplingConfig, "image_tokens": ImageTokenSamplingConfig}
-    return defaults[kind]()
+    if kind == "image_tokens":
+        return ImageTokenSamplingConfig()
+    return SamplingConfig() if kind == "pipeline" else TokenSamplingConfig()
 
 
 def other_policy(config: TrainConfig, name: str) -> AnyPolicyConfig:
@@ -196,7 +197,7 @@ def learner_config(config: TrainConfig, name: str) -> TrainConfig:
         each: model if model.of else model.model_copy(update={"kind": kind_of(config, each)})
         for each, model in config.models.items()
     }
-    own = NamedModelConfig(model=config.policy.model, kind=cast(ModelKind, config.policy.kind))
+    own = NamedModelConfig(model=config.policy.model, kind=config.policy.kind)
     return config.model_copy(
         update={
             "policy": other_policy(config, name),

@@ -26,9 +26,10 @@ from mmrl_shapeworld.answered_captions import (
     PictureQuestion,
     answered_questions,
     clause_question,
+    count_question,
     whole_question,
 )
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption, sample_scene
+from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, Clause, sample_caption, sample_scene
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.scenes import draw, picture_uri
 
@@ -67,19 +68,25 @@ def samples(split: str) -> list[Sample]:
 
 
 def caption_questions(caption: Caption) -> list[dict[str, str]]:
-    """Return the questions that a caption answers, as data: of the kind `whole`, `changed`, `thing` or `attribute`.
+    """Return the questions that a caption answers, as data, each with a kind.
 
-    The answer to `whole` is always yes, and to `changed`, whether a changed caption is true, always no.
+    `whole` is whether the caption is true, and `changed` whether a changed one is: yes and no. `thing` is one question
+    for each clause, `absent` is how many there are of what no clause names, zero, and `attribute` are all others.
     """
     from mmrl_shapeworld.caption_mutations import mutations
 
     others = [each for each in mutations(caption, deepen=False) if _excludes(caption, each)]
-    changed = others[np.random.default_rng(zlib.crc32(str(caption).encode())).integers(len(others))]
+    rng = np.random.default_rng(zlib.crc32(str(caption).encode()))
+    changed = others[rng.integers(len(others))]
+    named = {(clause.colour, clause.shape) for clause in caption.clauses}
+    unnamed = [kind for kind in _SEEN if kind not in named]
+    absent = count_question(Clause(0, *unnamed[rng.integers(len(unnamed))]))
     things = [clause_question(clause) for clause in caption.clauses]
     kinds = (
         ("whole", [PictureQuestion(whole_question(caption), YES)]),
         ("changed", [PictureQuestion(whole_question(changed), NO)]),
         ("thing", things),
+        ("absent", [absent]),
         ("attribute", [each for each in answered_questions(caption) if each not in things]),
     )
     return [{"question": each.text, "answer": each.answer, "kind": kind} for kind, found in kinds for each in found]
@@ -116,8 +123,10 @@ def _looked(id: str, caption: Caption, rng: np.random.Generator) -> Sample:
         named = caption if rng.random() < 0.5 else changed[rng.integers(len(changed))]
         question = PictureQuestion(whole_question(named), YES if named.holds_for(scene) else NO)
     else:
-        found = answered_questions(caption)
-        question = found[rng.integers(len(found))]
+        listed = caption_questions(caption)
+        found = [each for each in listed if each["kind"] in ("thing", "absent", "attribute")]
+        chosen = found[rng.integers(len(found))]
+        question = PictureQuestion(chosen["question"], chosen["answer"])
     return Sample(
         id=id,
         prompt=question.text,

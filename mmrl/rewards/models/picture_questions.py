@@ -60,7 +60,9 @@ class PictureQuestions(Reward):
                 continue
             sure: dict[str, list[float]] = {}
             for kind, _ in found:
-                sure.setdefault(kind, []).append(float(np.exp(np.sum(next(answers)))))
+                tokens = next(answers)
+                assert not isinstance(tokens, Exception)  # as only queries went in
+                sure.setdefault(kind, []).append(float(np.exp(tokens.sum())))
             scored.append(self._scored(sure))
         return scored
 
