@@ -63,8 +63,9 @@ def build_prompts(
     """
     chosen = data.prompts
     if isinstance(chosen, WrittenPromptsConfig) and models is not None:
-        writer, reader = models.scorers[chosen.by], chosen.reader.reader()
-        return WrittenSampler(samples, data.groups, seed, writer, reader, tries=chosen.tries)
+        painter, reader = models.painters.get(chosen.by), chosen.reader.reader()
+        write = models.scorers[chosen.by].answers if painter is None else painter.pictures
+        return WrittenSampler(samples, data.groups, seed, write, reader, tries=chosen.tries)
     if isinstance(chosen, StagedPromptsConfig) and iterations is not None:
         return StagedSampler(samples, data.groups, seed, iterations, chosen.shares)
     if isinstance(chosen, HardestPromptsConfig):

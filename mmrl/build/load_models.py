@@ -11,10 +11,11 @@ from mmrl.build.model_references import ModelRef, resolve_model
 from mmrl.build.policies import build_policy, resolve_model_path, without_exploration
 from mmrl.build.reward_suites import Rewards
 from mmrl.config.named_models import POLICY, NamedModelConfig, kind_of, other_policy, sampling_of
-from mmrl.config.policy import FROZEN, PolicyConfig, VLMConfig
-from mmrl.config.sampling import SamplingConfig, TokenSamplingConfig
+from mmrl.config.policy import FROZEN, ImageTokenConfig, PolicyConfig, VLMConfig
+from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError, UnsupportedError
+from mmrl.policy import Capability
 from mmrl.training.learner import Learner
 from mmrl.training.offloaded_weights import OffloadedWeights
 from mmrl.training.run_models import NamedModels
@@ -39,6 +40,8 @@ def build_models(config: TrainConfig, policy: Any) -> NamedModels:
     for name, chosen in config.models.items():
         if chosen.of_codec:
             parts[name] = _part_of_codec(chosen, policy)
+        if chosen.shares:
+            loaded[name] = _drawing_policy(name, config, policy)
         if chosen.model is None:
             continue
         if kind_of(config, name) != config.policy.kind:
@@ -49,7 +52,8 @@ def build_models(config: TrainConfig, policy: Any) -> NamedModels:
             critics[name] = _load_critic(name, chosen, config, policy)
         else:
             loaded[name] = _load(name, chosen, config, policy)
-    drawn = [name for name in (POLICY, *config.models) if kind_of(config, name) == "pipeline"]
+    texts = {name: model.head == "text" for name, model in config.models.items()}
+    drawn = [name for name in (POLICY, *config.models) if texts.get(name, True) and kind_of(config, name) != "vlm"]
     sampling = {name: without_exploration(sampling_of(config, name)) for name in drawn}
     offloaded = {n: OffloadedWeights(each.networks()) for n, each in loaded.items() if config.models[n].offload}
     return NamedModels(
@@ -70,7 +74,8 @@ def check_reward_models(rewards: Rewards, models: NamedModels) -> None:
             )
         if name in rewards.painters and name not in models.painters:
             raise ConfigError(
-                f"rewards: a reward asks the model {name} for a picture, and it draws none: name one of kind pipeline"
+                f"rewards: a reward asks the model {name} for a picture, and it draws none: name one of kind pipeline "
+                "or image_tokens"
             )
         if name in rewards.denoisers:
             _check_denoiser(name, models)
@@ -81,14 +86,27 @@ def check_reward_models(rewards: Rewards, models: NamedModels) -> None:
 
 
 def _check_denoiser(name: str, models: NamedModels) -> None:
-    if name not in models.painters:
+    if name not in models.painters or Capability.ENCODE_MEDIA not in models[name].policy.capabilities:
         raise ConfigError(
-            f"rewards: a reward asks the model {name} for velocities, and it draws none: name one of kind pipeline"
+            f"rewards: a reward asks the model {name} for velocities, and it has none: name one of kind pipeline"
         )
     try:
         cast(Any, models[name].policy).check_encoder()
     except UnsupportedError as err:
         raise ConfigError(f"rewards: a reward asks the model {name} for the velocities of a picture: {err}") from err
+
+
+def _drawing_policy(name: str, config: TrainConfig, policy: VLMPolicy) -> ImageTokenPolicy:
+    """Return the policy as the one that draws, with the same weights; where both learn, each trains what all need."""
+    from mmrl.generation.image_tokens.image_token_policy import ImageTokenPolicy, drawing_model
+
+    try:
+        image_model = drawing_model(policy.vlm.model, policy.vlm.processor)
+    except ConfigError as err:
+        raise ConfigError(f"models.{name}.shares: {err}") from err
+    trainable = policy.train_also(image_model.is_trainable) if config.models[name].trained else policy.trainable
+    settings = cast(ImageTokenConfig, other_policy(config, name))
+    return ImageTokenPolicy(image_model, settings, cast(ImageTokenSamplingConfig, sampling_of(config, name)), trainable)
 
 
 def load_other(name: str, chosen: NamedModelConfig, config: TrainConfig) -> Any:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from mmrl.config.policy import FROZEN, AnyPolicyConfig, LoraConfig, PolicyConfig, VLMConfig
-from mmrl.config.sampling import SAMPLING_OF, AnySamplingConfig, SamplingConfig, TokenSamplingConfig
+from mmrl.config.policy import FROZEN, AnyPolicyConfig, ImageTokenConfig, LoraConfig, PolicyConfig, VLMConfig
+from mmrl.config.sampling import (
+    SAMPLING_OF,
+    AnySamplingConfig,
+    ImageTokenSamplingConfig,
+    SamplingConfig,
+    TokenSamplingConfig,
+)
 from mmrl.config.section import Section
 from mmrl.config.training import EvaluationConfig, OptimizerConfig
 
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
 POLICY = "policy"
 """The name of the policy itself, as it is now, among the models that rewards may ask."""
 
-ModelKind = Literal["pipeline", "vlm"]
+ModelKind = Literal["pipeline", "vlm", "image_tokens"]
 
 
 class NamedModelConfig(Section):
@@ -29,8 +35,11 @@ class NamedModelConfig(Section):
     (`RUN@best` is its best one). It has the policy's tokenizer and is of its family, and may be larger."""
     revision: str | None = None
     kind: ModelKind | None = None
-    """Unset: that of the policy. `vlm` beside a pipeline writes texts for it, and `pipeline` beside a vision-language
-    model draws for it; such a model needs no tokenizer or class in common with the policy."""
+    """Unset: that of the policy. `vlm` beside a pipeline writes texts for it, and `pipeline` or `image_tokens` beside a
+    vision-language model draws for it; such a model needs no tokenizer or class in common with the policy."""
+    shares: Literal["policy"] | None = None
+    """`policy`: the model has the policy's weights and draws with them. The policy is a unified model, such as Janus,
+    and what either learns changes both. `kind` is `image_tokens`."""
     sampling: AnySamplingConfig | None = None
     """The sampler of the model; unset: the run's if the policy is of its kind, else the default."""
     of: str | None = None
@@ -70,6 +79,15 @@ class NamedModelConfig(Section):
                     f"{', '.join(named) or 'the rest'} out"
                 )
             return self
+        if self.shares is not None:
+            own = ("model", "revision", "of", "every", "ema", "lora", "offload")
+            named = [key for key in own if getattr(self, key)]
+            if named or self.kind != "image_tokens" or self.head != "text":
+                raise ValueError(
+                    "shares: policy is the policy that draws: set kind to image_tokens, and leave "
+                    f"{', '.join(named) or 'head'} out"
+                )
+            return self._with_own_optimizer()
         if (self.model is None) == (self.of is None):
             raise ValueError("either model, the name of another model, or of: policy, for a snapshot")
         if self.of is None and (self.every is not None or self.ema is not None):
@@ -85,12 +103,15 @@ class NamedModelConfig(Section):
                 "offload of a frozen model alone: a snapshot shares the weights of its model, and those of a trained "
                 "one change: leave it out"
             )
-        if self.optimizer is not None and not self.trained:
-            raise ValueError("an optimizer of a trained model alone: set train to lora or full, or leave it out")
         if self.of is not None and (self.kind is not None or self.sampling is not None):
             raise ValueError("a snapshot (of) is of its model's kind and samples as that does: leave both out")
         if self.lora is not None and self.train != "lora":
             raise ValueError("adapters of a model that is trained with lora alone: set train, or leave lora out")
+        return self._with_own_optimizer()
+
+    def _with_own_optimizer(self) -> NamedModelConfig:
+        if self.optimizer is not None and not self.trained:
+            raise ValueError("an optimizer of a trained model alone: set train to lora or full, or leave it out")
         return self
 
     @property
@@ -134,6 +155,8 @@ def sampling_of(config: TrainConfig, name: str) -> AnySamplingConfig:
         return model.sampling
     if kind == config.policy.kind:
         return config.sampling
+    if kind == "image_tokens":
+        return ImageTokenSamplingConfig()
     return SamplingConfig() if kind == "pipeline" else TokenSamplingConfig()
 
 
@@ -143,13 +166,19 @@ def other_policy(config: TrainConfig, name: str) -> AnyPolicyConfig:
     A frozen pipeline has an adapter of rank 1, which stays 0, in the place of a copy of all weights as its reference.
     """
     model = config.models[name]
-    assert model.model is not None
-    shared: dict[str, Any] = {"model": model.model, "revision": model.revision}
+    source = config.policy if model.shares else model
+    assert source.model is not None
+    shared: dict[str, Any] = {"model": source.model, "revision": source.revision}
     shared |= {"dtype": config.policy.dtype, "device": config.policy.device}
     if model.trained:
         shared |= {"train": model.train, "lora": model.lora or LoraConfig()}
     if kind_of(config, name) == "vlm":
         return VLMConfig(**shared)
+    if kind_of(config, name) == "image_tokens":
+        if model.shares:
+            of_body = ("attention", "fused_log_probs", "gradient_checkpointing")
+            shared |= {key: getattr(config.policy, key) for key in of_body}
+        return ImageTokenConfig(**shared)
     return PolicyConfig(**({"lora": FROZEN} | shared))
 
 
@@ -168,7 +197,7 @@ def learner_config(config: TrainConfig, name: str) -> TrainConfig:
         each: model if model.of else model.model_copy(update={"kind": kind_of(config, each)})
         for each, model in config.models.items()
     }
-    own = NamedModelConfig(model=config.policy.model, kind=cast(ModelKind, config.policy.kind))
+    own = NamedModelConfig(model=config.policy.model, kind=config.policy.kind)
     return config.model_copy(
         update={
             "policy": other_policy(config, name),
@@ -210,6 +239,10 @@ def model_errors(config: TrainConfig) -> Iterator[str]:
             yield f"models.{name}.head: {model.head} is of the codec of a policy of kind image_tokens: leave it out"
         if model.head == "value" and (kind != "vlm" or config.policy.kind != "vlm"):
             yield f"models.{name}.head: a critic estimates the rewards of texts, of a policy of kind vlm: leave it out"
+        if model.shares and config.policy.kind != "vlm":
+            yield f"models.{name}.shares: a unified model draws beside a policy of kind vlm, which answers: set that"
+        elif model.shares and model.trained:
+            yield from _shared_training_errors(config, name, model)
         if model.sampling is not None and model.sampling.kind != SAMPLING_OF[kind]:
             yield f"models.{name}.sampling.kind: a model of kind {kind} has {SAMPLING_OF[kind]}"
     if config.run.overlap.is_on:
@@ -224,6 +257,16 @@ def model_errors(config: TrainConfig) -> Iterator[str]:
                 f"models.{name}.optimizer.schedule: {chosen.schedule} ends with the run, and this model learns in some "
                 "of its iterations: choose constant"
             )
+
+
+def _shared_training_errors(config: TrainConfig, name: str, model: NamedModelConfig) -> Iterator[str]:
+    """Yield one message for each setting that does not suit weights which two models of the run train."""
+    if model.train != config.policy.train:
+        yield f"models.{name}.train: the policy trains these weights with {config.policy.train}: choose that, or none"
+    if any(each is not None and each.ema is not None for each in (config.optimizer, model.optimizer)):
+        yield f"models.{name}.shares: a moving average follows the updates of one of the two: leave optimizer.ema out"
+    if config.run.servers is not None:
+        yield f"models.{name}.shares: servers have the weights of the policy's own updates: leave run.servers out"
 
 
 def untrained_errors(config: TrainConfig) -> Iterator[str]:

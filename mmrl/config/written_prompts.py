@@ -10,6 +10,7 @@ from pydantic import Field, PositiveInt
 from mmrl.components import Registry
 from mmrl.config.named_models import POLICY, kind_of
 from mmrl.config.section import Section, registered
+from mmrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
@@ -19,6 +20,7 @@ QUESTION_READERS: Registry[Any] = Registry(
     "question reader",
     {
         "captions": "mmrl.data.written_captions:Captions",
+        "drawn_pictures": "mmrl.data.drawn_questions:DrawnPictures",
         "instructions": "mmrl.data.written_instructions:Instructions",
     },
     base="mmrl.data.written_prompts:QuestionReader",
@@ -30,7 +32,7 @@ class ReaderConfig(Section):
     """A reader of written questions by name, with its settings."""
 
     name: Annotated[str, registered(QUESTION_READERS)]
-    """`captions`, `instructions`, an installed reader, or `path/to/file.py:Class` for one of your own."""
+    """`captions`, `drawn_pictures`, `instructions`, an installed one, or `path/to/file.py:Class` of your own."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed to the reader's constructor."""
 
@@ -48,11 +50,12 @@ class WrittenPromptsConfig(Section):
 
     name: Literal["written"] = "written"
     by: str
-    """The model that writes, by its name in `models`; or `policy`, for a model that draws what the policy writes."""
+    """The model that writes or draws, by its name in `models`; or `policy`, for a model that draws what the policy
+    writes."""
     reader: ReaderConfig
-    """The reader that makes a sample of a text, with its answer, or refuses it."""
+    """The reader that makes a sample of a text or of a picture, with its answer, or refuses it."""
     tries: PositiveInt = 2
-    """The texts that are written for each sample; where none is a question, one of the data set is taken."""
+    """The texts or pictures that are made for each sample; where none is a question, one of the data set is taken."""
 
 
 def written_prompt_errors(config: TrainConfig) -> Iterator[str]:
@@ -60,10 +63,17 @@ def written_prompt_errors(config: TrainConfig) -> Iterator[str]:
     chosen = config.data.prompts
     if not isinstance(chosen, WrittenPromptsConfig):
         return
-    texts = [name for name, model in config.models.items() if model.head == "text"]
-    writers = [name for name in dict.fromkeys((POLICY, *texts)) if kind_of(config, name) == "vlm"]
-    if chosen.by not in writers:
-        known = ", ".join(writers) or "none"
-        yield f"data.prompts.by: {chosen.by} is no model of the run that writes texts ({known}): add it to models"
     if config.data.replay is not None:
         yield "data.replay: written prompts come once, so that their answers cannot be replayed: leave it out"
+    try:
+        reads = QUESTION_READERS.load(chosen.reader.name).reads
+    except ConfigError:  # which names the key where the reader is built
+        return
+    texts = [name for name, model in config.models.items() if model.head == "text"]
+    known = [name for name in dict.fromkeys((POLICY, *texts)) if (kind_of(config, name) == "vlm") == (reads == "text")]
+    if chosen.by not in known:
+        does = "writes texts" if reads == "text" else "draws pictures"
+        yield (
+            f"data.prompts.by: {chosen.by} is no model of the run that {does} ({', '.join(known) or 'none'}), which "
+            f"the reader {chosen.reader.name} reads: add it to models"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from mmrl.data.prompts import PromptSampler, PromptSource
 from mmrl.data.sample import Sample
@@ -16,26 +16,32 @@ WRITTEN_STREAM = 10
 """The number of the random stream that prompts are written with."""
 
 
-class Writer(Protocol):
-    """A model that answers samples."""
+class Write(Protocol):
+    """A function that lets a model answer samples, with texts or with pictures."""
 
-    def answers(self, samples: Sequence[Sample], seed: int, draws: int = 1) -> list[list[str]]:
-        """Return `draws` texts for each sample; equal seeds give equal ones."""
+    def __call__(self, samples: Sequence[Sample], seed: int, draws: int = 1) -> Sequence[Sequence[Any]]:
+        """Return `draws` answers to each sample; equal seeds give equal ones."""
 
 
 class QuestionReader(ABC):
-    """A reader of what a model wrote as a question: the sample that the policy is to answer.
+    """A reader of what a model wrote or drew as a question: the sample that the policy is to answer.
 
     A reader of your own is a class in a file, which `data.prompts.reader.name` names as `path/to/file.py:Class`.
     """
+
+    reads: ClassVar[Literal["text", "picture"]] = "text"
+    """The answers of the model: `text` of one that writes, `picture` of one that draws."""
 
     @abstractmethod
     def request(self, parent: Sample) -> Sample:
         """Return what the model is to answer with a question, given a sample of the data set as an example."""
 
     @abstractmethod
-    def read(self, text: str, parent: Sample) -> Sample | None:
-        """Return the sample of a written question, with its answer; None: it is none that has one."""
+    def read(self, text: Any, parent: Sample) -> Sample | None:
+        """Return the sample of a written question, with its answer; None: it is none that has one.
+
+        `text` is what the model answered: a str, or a PIL image of one that draws.
+        """
 
 
 class WrittenSampler(PromptSource):
@@ -50,14 +56,14 @@ class WrittenSampler(PromptSource):
         samples: Sequence[Sample],
         groups: int,
         seed: int,
-        writer: Writer,
+        write: Write,
         reader: QuestionReader,
         *,
         tries: int = 2,
     ) -> None:
         self._base = PromptSampler(samples, groups, seed)
         self._groups, self._seed, self._tries = groups, seed, tries
-        self._writer, self._reader = writer, reader
+        self._write, self._reader = write, reader
         self._iterations = self._calls = 0
         self._prompts: set[tuple[str, ...]] = set()  # of the current iteration, by what makes a question another one
         self._counts = (0, 0)  # written and all samples of the current iteration
@@ -73,7 +79,7 @@ class WrittenSampler(PromptSource):
         """Return up to `count` further samples of the current iteration, different from those it has had."""
         parents = self._base.more(count)
         seed = fold_in(self._seed, WRITTEN_STREAM, self._iterations, self._calls)
-        texts = self._writer.answers([self._reader.request(each) for each in parents], seed, self._tries)
+        texts = self._write([self._reader.request(each) for each in parents], seed, self._tries)
         found = [self._first(own, parent) for own, parent in zip(texts, parents, strict=True)]
         self._calls += 1
         written = sum(sample is not parent for sample, parent in zip(found, parents, strict=True))
@@ -108,7 +114,7 @@ class WrittenSampler(PromptSource):
         self._base.load_state_dict(state["base"])
         self._iterations = int(state["iterations"])
 
-    def _first(self, texts: Sequence[str], parent: Sample) -> Sample:
+    def _first(self, texts: Sequence[Any], parent: Sample) -> Sample:
         for text in texts:
             sample = self._reader.read(text, parent)
             if sample is not None and _question(sample) not in self._prompts:

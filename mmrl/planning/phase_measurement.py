@@ -318,11 +318,12 @@ class _Probe:
             named = self._models.get(name)
             model: Any = self._loop.others[name].model if named is None else named.policy
             own = [each for key, each in tensors_of(model.networks()).items() if key not in counted]
+            apart = named is not None and chosen.shares is None  # has another reference than the policy
             copies = sum(other.changes and other.of == name for other in self._config.models.values())
             learner = self._loop.others.get(name)
             yield OtherModel(
                 name,
-                sum(each.nbytes for each in own) + (0 if named is None else _reference_bytes(model)),
+                sum(each.nbytes for each in own) + (_reference_bytes(model) if apart else 0),
                 0 if learner is None else sum(parameter.numel() for parameter in learner.parameters.values()),
                 copies + (learner is not None and learner.average is not None),
                 chosen.offload,

@@ -94,6 +94,11 @@ class TokenModel(ABC):
         """Return the trained parameters by their names in the model; they are always float32."""
         return {name: p for name, p in self._model.named_parameters() if p.requires_grad}
 
+    @property
+    def trainable(self) -> Trainable:
+        """The part that marks parameters as trained, and knows them as they were before."""
+        return self._trainable
+
     def lr_scale(self, name: str) -> float:
         """Return the learning rate of a parameter relative to `optimizer.lr`."""
         return 1.0

@@ -94,7 +94,7 @@ class NamedModels(Mapping[str, NamedModel]):
         self.scorers: Mapping[str, TextModel] = {
             name: ModelHandle(model, lock, rows)
             for name, model in self._models.items()
-            if Capability.TEACHER_FORCE in model.policy.capabilities
+            if Capability.TEACHER_FORCE in model.policy.capabilities and name not in (drawing or {})
         }
         """The models that write texts, as rewards see them."""
         self.painters: Mapping[str, PictureModel] = {

@@ -21,7 +21,8 @@ from mmrl.data.sample import Sample
 from mmrl.distributed.layout import Layout
 from mmrl.environments.environment import Environment
 from mmrl.errors import ConfigError, DataError
-from mmrl.finetuning.trainable import NothingTrained
+from mmrl.finetuning.trainable import NothingTrained, Trainable
+from mmrl.finetuning.transformers_modules import TransformersFull
 from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, RowStart, TargetText, row_starts
 from mmrl.rewards.parsing.boxes import Space
 from mmrl.tokens import pad_right
@@ -167,6 +168,17 @@ class VLMPolicy(TokenPolicy):
         finally:
             if environment is not None:
                 self.play_in(environment, context_tokens, waves)
+
+    def train_also(self, is_trained: Callable[[str], bool]) -> Trainable:
+        """Train further parameters of the model, of another use of it, and return what trains all.
+
+        `is_trained` maps the name of a parameter to True if that use trains it. Adapters lie on the language model,
+        which every use has, so with them nothing is added.
+        """
+        if self.config.train == "full":
+            parts = trained_parts(self.config)
+            self._train(TransformersFull(self.vlm.model, lambda name: part_of(name) in parts or is_trained(name)))
+        return self._trainable
 
     def __deepcopy__(self, memo: dict[int, Any]) -> VLMPolicy:
         """Return a copy that plays in the same environment: its tools count their failures over all episodes."""
@@ -432,11 +444,11 @@ class VLMPolicy(TokenPolicy):
         super().replay(rollout, step_indices, visit)
 
     def lr_scale(self, name: str) -> float:
-        """Return the learning rate of a parameter relative to `optimizer.lr`; 1 for the language model."""
+        """Return the learning rate of a parameter relative to `optimizer.lr`; 1 but for vision, connector and heads."""
         if name.startswith("heads."):
             return self.config.heads_lr_scale
-        scales = {"vision": self.config.vision.lr_scale, "connector": self.config.connector.lr_scale, "language": 1.0}
-        return scales[part_of(name)]
+        scales = {"vision": self.config.vision.lr_scale, "connector": self.config.connector.lr_scale}
+        return scales.get(part_of(name), 1.0)
 
     def save(self, folder: Path) -> None:
         """Write a PEFT folder, or with full training a folder that `AutoModelForImageTextToText` loads.

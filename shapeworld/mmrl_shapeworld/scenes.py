@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.data.media.uris import data_uri
+from mmrl.data.media.uris import png_uri
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (220, 45, 45),
@@ -92,9 +91,7 @@ def draw(scene: Scene, pixels: int = 32) -> Image.Image:
 
 def picture_uri(picture: Image.Image) -> str:
     """Return a picture as the data URI of a PNG."""
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return data_uri(buffer.getvalue(), "image/png")
+    return png_uri(picture)
 
 
 def pixel_boxes(scene: Scene, pixels: int) -> NDArray[np.int64]:

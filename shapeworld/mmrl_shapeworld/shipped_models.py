@@ -50,6 +50,8 @@ VLM_JUDGE = WEIGHTS / "vlm-judge"
 """The VLM that judges pairs of pictures, of `mmrl_shapeworld.worlds.picture_pairs`."""
 IMAGE_AR = WEIGHTS / "ar-shapes-32"
 """The token image generator."""
+UNIFIED = WEIGHTS / "unified-shapes-32"
+"""The unified model, which draws and looks (`mmrl_shapeworld.unified_model`)."""
 DIFFUSION_DECODER = WEIGHTS / "decoder-shapes-32"
 """A diffusion decoder of its codes, of `mmrl_shapeworld.diffused_pictures`."""
 CLIP = WEIGHTS / "clip-shapes"
@@ -74,8 +76,9 @@ _FOLDERS: Mapping[str, Mapping[str, Path]] = {
         "pages": VLM_PAGES,
         "rooms": VLM_ROOMS,
         "judge": VLM_JUDGE,
+        "unified": UNIFIED,
     },
-    "image_tokens": {"": IMAGE_AR},
+    "image_tokens": {"": IMAGE_AR, "unified": UNIFIED},
     "clip": {"": CLIP},
     "progress": {"shop": SHOP_PROGRESS},
 }

@@ -23,6 +23,7 @@ from mmrl_shapeworld import (
     task_splits,
     terse_captions,
     two_tasks,
+    unified_splits,
 )
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
 from mmrl_shapeworld.reasoning import (
@@ -88,6 +89,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (judged_motions.NAMES, judged_motions.samples),
     (tuple(task_splits.SPLITS), task_splits.samples),
     (two_tasks.NAMES, two_tasks.samples),
+    (unified_splits.NAMES, unified_splits.samples),
     (mask_tasks.NAMES, mask_tasks.samples),
     (reasoned_edits.NAMES, reasoned_edits.samples),
     (terse_captions.NAMES, terse_captions.samples),

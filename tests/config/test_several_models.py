@@ -134,7 +134,7 @@ def test_a_stage_of_another_kind_has_that_model_as_its_policy():
             "models.t.head: a critic estimates the rewards of texts",
         ),
         (
-            ["models={t: {kind: pipeline, model: x}}", "data.prompts={name: written, by: t, reader: {name: 'a.py:B'}}"],
+            ["models={t: {kind: pipeline, model: x}}", "data.prompts={name: written, by: t, reader: {name: captions}}"],
             "data.prompts.by: t is no model of the run that writes texts .policy.",
         ),
         (

@@ -44,7 +44,7 @@ def samples(count: int = 8) -> list[Sample]:
 
 def sampler(most: int = 1000, tries: int = 2, seed: int = 0) -> tuple[WrittenSampler, Numbers]:
     writer = Numbers(most)
-    return WrittenSampler(samples(), 4, seed, writer, Doubled(), tries=tries), writer
+    return WrittenSampler(samples(), 4, seed, writer.answers, Doubled(), tries=tries), writer
 
 
 def test_questions_take_the_place_of_samples_and_others_stay():
@@ -106,7 +106,7 @@ class SameText(QuestionReader):
 @pytest.mark.parametrize(("pictures", "share"), [(4, 1.0), (1, 0.25)])
 def test_equal_texts_about_different_pictures_are_different_questions(pictures, share):
     parents = [Sample(id=f"s{n}", prompt=f"p{n}", images=(f"{n % pictures}.png",)) for n in range(4)]
-    found = WrittenSampler(parents, 4, 0, Numbers(9), SameText())
+    found = WrittenSampler(parents, 4, 0, Numbers(9).answers, SameText())
     found.next()
     assert found.metrics() == {"prompts/written_share": share}
 

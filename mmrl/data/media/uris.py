@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
+from PIL import Image
+
 _HEAD = re.compile(r"data:(?P<kind>[a-z]+/[a-z0-9.+-]+)?(?P<options>(?:;[^;,]*)*),", re.IGNORECASE)
 _MAX_HEAD = 200  # characters of a URI that are searched for its media type
 _paths_refused = False
@@ -30,6 +32,13 @@ def is_data_uri(reference: str) -> bool:
 def data_uri(content: bytes, kind: str) -> str:
     """Return the data URI of the bytes of a file; `kind` is its media type, such as `image/png`."""
     return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def png_uri(picture: Image.Image) -> str:
+    """Return a picture as the data URI of a PNG."""
+    buffer = BytesIO()
+    picture.save(buffer, "PNG")
+    return data_uri(buffer.getvalue(), "image/png")
 
 
 def uri_kind(uri: str) -> str:

@@ -44,6 +44,8 @@ class ImageTokenModel(ABC):
 
     library: ClassVar[str | None] = "transformers"
     """The library that loads an exported folder whole, in the Hub's spelling; None: no library does."""
+    unified: ClassVar[bool] = False
+    """True if the network answers questions about pictures, too: the class is then built from (network, processor)."""
     export_notes: ClassVar[tuple[str, ...]] = ()
     """Sentences for the model card of an exported folder."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
@@ -18,6 +19,7 @@ from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
+from mmrl.finetuning.trainable import Trainable
 from mmrl.finetuning.transformers_modules import TransformersFull, TransformersLora, select_layers
 from mmrl.generation.image_tokens.forward import forward_images, forward_packed, prefill_prompts
 from mmrl.generation.image_tokens.image_token_model import ImageTokenModel, TokenPrompt
@@ -55,12 +57,20 @@ class ImageTokenPolicy(TokenPolicy):
     config: ImageTokenConfig
 
     def __init__(
-        self, image_model: ImageTokenModel, config: ImageTokenConfig, sampling: ImageTokenSamplingConfig
+        self,
+        image_model: ImageTokenModel,
+        config: ImageTokenConfig,
+        sampling: ImageTokenSamplingConfig,
+        trainable: Trainable | None = None,
     ) -> None:
+        """`trainable`: that of the network, if another policy answers with it; None: it has none yet."""
         model = image_model.network
         super().__init__(model, config)
         self.image_model, self.sampling = image_model, sampling
         self.device: torch.device = model.device
+        if trainable is not None:
+            self._train(trainable)
+            return
         model.requires_grad_(False)
         self._train(
             TransformersLora(model, config.lora, select_layers(image_model.linear_layers(), config.lora.targets))
@@ -271,13 +281,29 @@ def _model_class(config: ImageTokenConfig, folder: Path) -> type[ImageTokenModel
     if (folder / SPEC_FILE).is_file():
         return IMAGE_TOKEN_MODELS.load("vq_causal_lm")
     kind = AutoConfig.from_pretrained(folder).model_type
-    known = [name for name in IMAGE_TOKEN_MODELS.names() if name != "vq_causal_lm"]
-    if kind in known:
+    if kind in (known := _known_types()):
         return IMAGE_TOKEN_MODELS.load(kind)
     raise ConfigError(
         f"policy.model: {config.model} is a {kind}; kind image_tokens draws with {', '.join(known)}, or a folder with "
         f"{SPEC_FILE} (docs/image-tokens.md). Name a class of your own with policy.architecture"
     )
+
+
+def _known_types() -> list[str]:
+    return [name for name in IMAGE_TOKEN_MODELS.names() if name != "vq_causal_lm"]
+
+
+def drawing_model(network: Any, processor: Any) -> ImageTokenModel:
+    """Return what draws with the network of a vision-language model that is loaded, a unified model.
+
+    Raises:
+        ConfigError: it draws nothing.
+    """
+    kind = network.config.model_type
+    known = [name for name in _known_types() if IMAGE_TOKEN_MODELS.load(name).unified]
+    if kind not in known:
+        raise ConfigError(f"a {kind} draws nothing: policy.model is one of {', '.join(known)}")
+    return IMAGE_TOKEN_MODELS.load(kind)(network, processor)
 
 
 def _folder(config: ImageTokenConfig) -> Path:

@@ -35,6 +35,8 @@ class Janus(ImageTokenModel):
     The empty prompt is as long as the other: all tokens but the special ones are padding, which is attended to.
     """
 
+    unified = True
+
     def __init__(self, network: Any, processor: Any) -> None:
         self.network, self._processor = network, processor
         side = network.config.vq_config.num_patches

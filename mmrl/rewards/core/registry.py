@@ -130,6 +130,7 @@ BUILT_IN = {
     "video_reward": "mmrl.rewards.models.video_reward:VideoReward",
     "vqa_score": "mmrl.rewards.models.vqa_score:VQAScore",
     "reconstruction": "mmrl.rewards.models.reconstruction:Reconstruction",
+    "picture_questions": "mmrl.rewards.models.picture_questions:PictureQuestions",
     "diffusion_likelihood": "mmrl.rewards.models.diffusion_likelihood:DiffusionLikelihood",
     "learned": "mmrl.rewards.learned.learned_reward:LearnedReward",
     "learned_wins": "mmrl.rewards.learned.learned_wins:LearnedWins",

@@ -7,6 +7,7 @@ recognised, and change nothing for the right one.
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -18,14 +19,20 @@ from PIL import Image
 from mmrl.build.load_models import build_models
 from mmrl.build.policies import build_policy
 from mmrl.config.loading.load import load_config
+from mmrl.config.policy import VLMConfig
+from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.rewards import Reward, RewardInput, load
 from mmrl.rewards.core.reward_io import RewardContext
+from mmrl.training.model_handles import ModelHandle
+from mmrl.training.named_model import NamedModel
 from mmrl.training.run_models import NamedModels
+from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl.workflows.train_reward import load_reward_recipe, train_reward
 from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
 from mmrl_shapeworld.scenes import draw
-from mmrl_shapeworld.shipped_models import CLIP, VLM_JUDGE
+from mmrl_shapeworld.shipped_models import CLIP, UNIFIED, VLM_JUDGE
+from mmrl_shapeworld.unified_splits import caption_questions
 from mmrl_shapeworld.vqa.canvas import PALETTE
 from mmrl_shapeworld.worlds.picture_pairs import painted
 from tests.rewards.judges.fake_judge_server import FakeJudge, Says, pictures
@@ -37,6 +44,7 @@ from .media_controls import CAPTION, EMPTY, SCENE
 from .text_controls import built
 
 PROMPT = str(CAPTION)
+QUESTIONS = caption_questions(CAPTION)
 REAL = [
     (str(caption), [draw(sample_scene(caption, rng))])
     for rng in [np.random.default_rng(2)]
@@ -86,6 +94,20 @@ class Quickstart:
 
     def denoise(self, *arguments: Any) -> Any:
         return quickstart().painters["policy"].denoise(*arguments)
+
+
+class Answerer:
+    """The unified model that ships, as a model of a run; it is loaded at the first call."""
+
+    def log_probs(self, texts: Any) -> Any:
+        return answerer().log_probs(texts)
+
+
+@cache
+def answerer() -> ModelHandle:
+    config = VLMConfig(model=str(UNIFIED), device="cpu")
+    policy = VLMPolicy.from_config(config, TokenSamplingConfig(), frozen=True)
+    return ModelHandle(NamedModel(policy), threading.Lock(), 64)
 
 
 @cache
@@ -246,6 +268,12 @@ CONTROLS: dict[str, Control] = {
         built("reconstruction", model=str(CLIP), reference="image", device="cpu"),
         drawn(SCENE, image=SCENE),
         [drawn(image, image=SCENE) for image in (EMPTY, STRIP, NOISE)],
+    ),
+    "picture_questions": Control(
+        built("picture_questions"),
+        drawn(SCENE, PROMPT, questions=QUESTIONS),
+        [drawn(image, PROMPT, questions=QUESTIONS) for image in (EMPTY, STRIP, NOISE)],
+        context=RewardContext(models={"policy": Answerer()}),
     ),
     "diffusion_likelihood": Control(
         built("diffusion_likelihood", model="start", levels=2),
