@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from mmrl.data.drawn_questions import DrawnPictures, DrawnQuestion, questions_of
+from mmrl.data.drawn_questions import DrawnPictures
 from mmrl.data.media.decode import load_image
+from mmrl.data.picture_question_lists import DrawnQuestion, questions_of
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from mmrl.data.drawn_questions import questions_of
 from mmrl.data.media.decode import load_image
+from mmrl.data.picture_question_lists import questions_of
 from mmrl.rewards.core.reward_io import RewardContext, reward_input
 from mmrl_shapeworld import unified_splits
 from mmrl_shapeworld.answered_captions import (

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mmrl.data.drawn_questions import questions_of
 from mmrl.data.media.uris import png_uri
+from mmrl.data.picture_question_lists import questions_of
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.rewards.core.image_input import answer_image
