@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from mmrl.data.drawn_questions import DrawnPictures, DrawnQuestion, questions_of
+from mmrl.data.drawn_questions import DrawnPictures
+from mmrl.data.listed_questions import DrawnQuestion, questions_of
 from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError

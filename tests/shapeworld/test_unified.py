@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from mmrl.data.drawn_questions import questions_of
+from mmrl.data.listed_questions import questions_of
 from mmrl.data.media.decode import load_image
 from mmrl.rewards.core.reward_io import RewardContext, reward_input
 from mmrl_shapeworld import unified_splits

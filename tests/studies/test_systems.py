@@ -99,10 +99,10 @@ def test_a_study_with_the_name_of_a_system_is_its_own():
 
 
 def test_systems_without_a_study_or_a_recipe_say_what_they_wait_for():
-    with pytest.raises(ConfigError, match="SRUM has no study yet; it waits for: unified model"):
-        study_of_system("srum")
-    with pytest.raises(ConfigError, match="has no recipe; "):
-        recipe_of_system("SRUM")
+    with pytest.raises(ConfigError, match=r"VARGPT-v1\.1 has no study yet; it waits for: next-scale"):
+        study_of_system("vargpt")
+    with pytest.raises(ConfigError, match="has no recipe; it waits for: next-scale"):
+        recipe_of_system("VARGPT-v1.1")
     assert study_of_system("no such system") is None is recipe_of_system("no such system")
 
 

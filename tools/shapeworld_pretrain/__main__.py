@@ -18,6 +18,7 @@ from tools.shapeworld_pretrain import (
     shop_turns,
     taught_sums,
     tool_turns,
+    unified,
     vlm,
 )
 
@@ -28,7 +29,7 @@ SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42
 def main() -> None:
     """Train one part, or all of them in order."""
     parser = argparse.ArgumentParser(description=__doc__)
-    further = ("second-turns", "taught-sums", "countdown", "calls", "shop")
+    further = ("second-turns", "taught-sums", "countdown", "calls", "shop", "unified")
     parser.add_argument("part", choices=[*SHARES, "painter", *reasoner.SCHEDULES, *further, "all"])
     parser.add_argument("--minutes", type=float, default=130.0, help="for the part; of `all`, each gets its share")
     parser.add_argument("--out", type=Path, required=True, help="folder that receives all that was trained")
@@ -53,6 +54,8 @@ def main() -> None:
     for family in reasoner.SCHEDULES:  # counted in steps too
         if args.part in (family, "all"):
             reasoner.train(family, args.out / f"vlm-{family}")
+    if args.part in ("unified", "all"):  # in minutes of its own
+        unified.train(args.out / "unified-shapes-32")
     if args.part in ("second-turns", "all"):
         second_turns.train(args.out / "vlm-sums-twice")
     if args.part in ("taught-sums", "all"):

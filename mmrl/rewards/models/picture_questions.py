@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mmrl.data.drawn_questions import questions_of
+from mmrl.data.listed_questions import questions_of
 from mmrl.data.media.uris import png_uri
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
