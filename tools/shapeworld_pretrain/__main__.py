@@ -54,7 +54,7 @@ def main() -> None:
     for family in reasoner.SCHEDULES:  # counted in steps too
         if args.part in (family, "all"):
             reasoner.train(family, args.out / f"vlm-{family}")
-    if args.part in ("unified", "all"):  # in minutes of its own
+    if args.part in ("unified", "all"):  # `minutes` is not for it
         unified.train(args.out / "unified-shapes-32")
     if args.part in ("second-turns", "all"):
         second_turns.train(args.out / "vlm-sums-twice")
