@@ -106,8 +106,8 @@ def describe_codes(model: LlamaForCausalLM, patches: Tensor) -> None:
 
 
 def build_optimizers(model: nn.Module, muon: float, adamw: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside layers, AdamW for all else."""
-    named = dict(model.named_parameters())
+    """Muon for the matrices inside layers, AdamW for all else that is trained."""
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     inner = sorted(name for name, p in named.items() if p.ndim == 2 and ".layers." in name)
     rest = [p for name, p in named.items() if name not in inner]
     optimizers: list[torch.optim.Optimizer] = [

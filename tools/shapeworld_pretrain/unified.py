@@ -34,8 +34,7 @@ from mmrl_shapeworld.captions import Caption, Clause
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.scenes import COLOURS, SHAPES, Scene, draw, thing_mask
 from mmrl_shapeworld.splits import SEEN_KINDS, captions
-from tools.shapeworld_pretrain.image_ar import codes_of, decoded, world_codebook
-from tools.shapeworld_pretrain.muon import Muon
+from tools.shapeworld_pretrain.image_ar import build_optimizers, codes_of, decoded, world_codebook
 from tools.shapeworld_pretrain.pictures import scenes, to_pictures, to_tensor
 from tools.shapeworld_pretrain.steps import advance, set_rate_by_time
 
@@ -199,21 +198,6 @@ def fit(
         if step % 200 == 0:
             save(folder, model)
     save(folder, model.eval())
-
-
-def build_optimizers(trained: nn.Module, muon: float, adamw: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside layers, AdamW for all else but the codec."""
-    named = {name: p for name, p in trained.named_parameters() if p.requires_grad}
-    inner = sorted(name for name, p in named.items() if p.ndim == 2 and ".layers." in name)
-    rest = [p for name, p in named.items() if name not in inner]
-    optimizers: list[torch.optim.Optimizer] = [
-        Muon([named[name] for name in inner], lr=muon),
-        torch.optim.AdamW(rest, lr=adamw, betas=(0.9, 0.99), weight_decay=0.0),
-    ]
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["initial_lr"] = group["lr"]
-    return optimizers
 
 
 def drawing_loss(
