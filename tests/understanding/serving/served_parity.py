@@ -73,7 +73,7 @@ def check_served(name: str, folder: Path, served_folder: Path) -> tuple[float, s
         ours, theirs = served.rollout(greedy, seed=0), inside.rollout(greedy, seed=0)
         sampled = served.rollout([RolloutRequest(sample, 3, group) for group, sample in enumerate(samples)], seed=1)
     assert ours.token_ids == theirs.token_ids
-    torch.testing.assert_close(ours.log_probs, theirs.log_probs, atol=2e-5, rtol=0)
+    torch.testing.assert_close(ours.log_probs, theirs.log_probs, atol=4e-5, rtol=0)
     own = inside.score_recording(sampled.recording)
     gap = float((own - sampled.log_probs).abs()[sampled.mask].mean())
     assert gap <= LARGEST_MEAN
