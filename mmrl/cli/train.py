@@ -116,9 +116,15 @@ def _configuration(recipe: str | None, overrides: list[str], resume: Path | None
 
 
 def _print_servers(settings: ServersConfig) -> None:
+    from mmrl.understanding.serving.server_list import ServerList
     from mmrl.understanding.serving.server_status import server_status
 
-    _print_table("Servers of run.servers", [(url, words) for url, _, words in server_status(settings)])
+    file = ServerList(settings).file
+    if file is not None and not file.exists():
+        rows = [(str(file), "is not there: a run reads the addresses of its servers from it (run.servers.file)")]
+    else:
+        rows = [(url, words) for url, _, words in server_status(settings)]
+    _print_table("Servers of run.servers", rows)
 
 
 def _print_memory(config: TrainConfig) -> None:
