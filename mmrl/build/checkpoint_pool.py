@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,19 +94,19 @@ class CheckpointPool:
         chosen = config.models[name]
         settings = (chosen, sampling_of(config, name))
         key = json.dumps([each.model_dump(mode="json") for each in settings])
-        with self._loading:
-            if key not in self._loaded:
-                self._loaded[key] = _LoadedModel(load_other(name, chosen, config))
-            return self._loaded[key]
+        return self._loaded_once(key, lambda: load_other(name, chosen, config))
 
     def _load(self, model: ModelRef) -> _LoadedModel:
         media = self._media or model.media
         environment = model.environment if self._in_environments else None
         key = model.policy.model_dump_json() + (media.model_dump_json() if model.policy.kind == "vlm" else "")
         key += "" if environment is None else environment.model_dump_json()
+        return self._loaded_once(key, lambda: _build(model, media, environment))
+
+    def _loaded_once(self, key: str, load: Callable[[], AnyPolicy]) -> _LoadedModel:
         with self._loading:
             if key not in self._loaded:
-                self._loaded[key] = _LoadedModel(_build(model, media, environment))
+                self._loaded[key] = _LoadedModel(load())
             return self._loaded[key]
 
 

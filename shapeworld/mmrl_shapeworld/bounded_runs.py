@@ -22,7 +22,7 @@ from mmrl.rewards.learned.head_training import RatedAnswers, train_score_head
 from mmrl.rewards.learned.judge_inputs import picture_features
 from mmrl.rewards.learned.score_head import HeadShape
 from mmrl.rewards.models.clip_encoder import load_encoder
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS
+from mmrl_shapeworld.captions import SEEN_KINDS
 from mmrl_shapeworld.inpainting import Hole, judge_hole, sample_hole
 from mmrl_shapeworld.scenes import COLOURS, SHAPES, Scene, Thing, draw
 from mmrl_shapeworld.shipped_models import CLIP
@@ -139,7 +139,7 @@ def fillings(on: str) -> Fillings:
     """
     seed, count = HOLES[on]
     rng = np.random.default_rng(seed)
-    kinds = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
+    kinds = SEEN_KINDS
     encoder = load_encoder("learned", str(CLIP))
     features: list[Tensor] = []
     quality, choices = [], []

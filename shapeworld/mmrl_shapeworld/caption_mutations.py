@@ -8,9 +8,9 @@ import numpy as np
 
 from mmrl.data.proposers import Parent, Proposer
 from mmrl.data.sample import Sample
-from mmrl_shapeworld.captions import RELATIONS, Caption, Clause
+from mmrl_shapeworld.captions import RELATIONS, SEEN_KINDS, Caption, Clause
 from mmrl_shapeworld.scenes import COLOURS, SHAPES
-from mmrl_shapeworld.splits import SEEN_KINDS, caption_sample
+from mmrl_shapeworld.splits import caption_sample
 
 SIZES = (None, "small", "large")
 MAX_COUNT = 4

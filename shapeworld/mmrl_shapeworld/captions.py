@@ -18,6 +18,8 @@ Kind = tuple[str, str]  # (colour, shape)
 KINDS: tuple[Kind, ...] = tuple((colour, shape) for colour in COLOURS for shape in SHAPES)
 HELDOUT_KINDS: tuple[Kind, ...] = (("green", "triangle"), ("yellow", "circle"))
 """Compositions that no training caption or picture contains."""
+SEEN_KINDS: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
+"""The kinds that training captions name."""
 
 
 @dataclass(frozen=True)

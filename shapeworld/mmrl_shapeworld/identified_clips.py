@@ -9,7 +9,7 @@ generator (`latent_refl`). The rival imitates the better clips of the same pairs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,7 +76,6 @@ def identity_feedback(
     iterations: int = 30,
     lr: float = 3e-5,
     jump: int = 10,
-    ceiling: float | None = None,
 ) -> dict[str, Sequence[float]]:
     """Return what clips of two things show after training.
 
@@ -90,7 +89,6 @@ def identity_feedback(
         iterations: updates of the generator.
         lr: of its optimizer.
         jump: of `latent_refl`: how early a step may be whose prediction is scored.
-        ceiling: of `latent_refl`.
 
     Returns:
         Of each prompt's clip: `identity`, `direction` and `score`, the checker's partial credit; with feedback also
@@ -98,12 +96,14 @@ def identity_feedback(
     """
     policy, found = _loaded(), dict[str, Sequence[float]]()
     if method != "none":
-        own = subset(ordered_pairs(drawn)[0], pairs, seed)
+        every, frames = ordered_pairs(drawn)
+        own = subset(every, pairs, seed)
         if method == "imitation":
             aligned_pictures.train(policy, "sft", own, seed, iterations, lr, beta=0.0, temperature=1.0)
         else:
             with TemporaryDirectory() as folder:
-                found["accuracy"] = [_feedback(policy, Path(folder), seed, drawn, pairs, iterations, lr, jump, ceiling)]
+                learnt = {sample.id for sample in own.samples}
+                found["accuracy"] = [_feedback(policy, Path(folder), frames, learnt, seed, iterations, lr, jump)]
     measured: dict[str, list[float]] = {"identity": [], "direction": [], "score": []}
     chosen = of_two(on)[:prompts]
     for start in range(0, len(chosen), ROWS):
@@ -150,19 +150,19 @@ def ordered_pairs(drawn: int) -> tuple[OrderedPairs, list[Sample]]:
 def _feedback(
     policy: PipelinePolicy,
     folder: Path,
+    frames: Sequence[Sample],
+    learnt: Collection[str],
     seed: int,
-    drawn: int,
-    pairs: int,
     iterations: int,
     lr: float,
     jump: int,
-    ceiling: float | None,
 ) -> float:
-    """Train a reward model on the pairs of a seed, and the generator by it; return the accuracy on other pairs."""
-    every, frames = ordered_pairs(drawn)
-    chosen = {sample.id for sample in subset(every, pairs, seed).samples}
-    write_samples([pair for pair in frames if pair.id in chosen], folder / "pairs.jsonl")
-    write_samples([pair for pair in frames if pair.id not in chosen], folder / "others.jsonl")
+    """Train a reward model on the pairs with ids in `learnt`, and the generator by it.
+
+    Returns the accuracy of the reward model on the other pairs.
+    """
+    write_samples([pair for pair in frames if pair.id in learnt], folder / "pairs.jsonl")
+    write_samples([pair for pair in frames if pair.id not in learnt], folder / "others.jsonl")
     write_samples(of_two("video-train"), folder / "prompts.jsonl")
     recipe = load_reward_recipe(
         "shapes-motions",
@@ -174,7 +174,6 @@ def _feedback(
     )
     model = train_reward(recipe, folder / "model")
     reward = f"{{name: learned_latents, args: {{model: '{model.folder}'}}}}"
-    hinge = "" if ceiling is None else f", ceiling: {ceiling}"
     train(
         load_config(
             "shapes-video",
@@ -182,7 +181,7 @@ def _feedback(
                 *QUIET,
                 f"seed={seed}",
                 f"run.dir={folder / 'run'}",
-                f"algorithm={{name: latent_refl, jump: {jump}{hinge}}}",
+                f"algorithm={{name: latent_refl, jump: {jump}}}",
                 f"rewards=[{reward}]",
                 f"data={{path: '{folder / 'prompts.jsonl'}', validation: '{folder / 'prompts.jsonl'}', groups: 24, "
                 "group_size: 2, micro_batch: 48}",

@@ -18,7 +18,7 @@ from PIL import Image
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS
+from mmrl_shapeworld.captions import SEEN_KINDS
 from mmrl_shapeworld.checker import read
 from mmrl_shapeworld.motion import DIRECTIONS, Motion, draw_clip, sample_clip, sample_motion
 from mmrl_shapeworld.scenes import BACKGROUND, picture_uri
@@ -33,7 +33,6 @@ FULL_WAY = 0.3
 """The way from the first to the last frame, as a share of the side, that is worth the whole score."""
 LEAST = 0.05
 """The least difference of two scores that makes one clip better."""
-_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 
 def match_of(frames: Sequence[Image.Image], motion: Motion) -> float:
@@ -111,7 +110,7 @@ def samples(split: str) -> list[Sample]:
 
 def single_motion(rng: np.random.Generator) -> Motion:
     """Return a motion of one thing."""
-    while len((motion := sample_motion(rng, _SEEN)).moves) > 1:
+    while len((motion := sample_motion(rng, SEEN_KINDS)).moves) > 1:
         pass
     return motion
 
@@ -156,7 +155,7 @@ def _near(motion: Motion, rng: np.random.Generator) -> Motion:
     """Return a motion whose thing is another with a chance of a half, and its direction too."""
     (move,) = motion.moves
     if rng.random() < 0.5:
-        colour, shape = _SEEN[int(rng.integers(len(_SEEN)))]
+        colour, shape = SEEN_KINDS[int(rng.integers(len(SEEN_KINDS)))]
         move = replace(move, colour=colour, shape=shape)
     if rng.random() < 0.5:
         move = replace(move, direction=str(rng.choice(list(DIRECTIONS))))

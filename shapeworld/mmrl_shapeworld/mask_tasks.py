@@ -25,7 +25,7 @@ from mmrl.data.sample import Sample
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Kind
+from mmrl_shapeworld.captions import SEEN_KINDS, Kind
 from mmrl_shapeworld.checker import SMALLEST, ideal_shape
 from mmrl_shapeworld.inpainting import Hole, judge_hole, sample_hole
 from mmrl_shapeworld.scenes import COLOURS, SHAPES, Scene
@@ -38,7 +38,6 @@ CRITERIA: Mapping[TaskName, tuple[str, ...]] = {"fill": ("alignment", "structure
 SPLITS = {"masks-train": (81, 1024), "masks-development": (82, 256), "masks-validation": (83, 512)}
 """Seed and size of each split; settings are chosen on development, validation is for results."""
 NAMES = tuple(SPLITS)
-_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class MaskVerdict:
 
 
 def sample_mask_task(
-    rng: np.random.Generator, name: TaskName, kinds: tuple[Kind, ...] = _SEEN
+    rng: np.random.Generator, name: TaskName, kinds: tuple[Kind, ...] = SEEN_KINDS
 ) -> tuple[MaskTask, Scene]:
     """A task, and a scene that solves it."""
     hole, filled = sample_hole(rng, kinds)

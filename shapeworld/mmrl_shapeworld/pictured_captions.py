@@ -20,7 +20,7 @@ from mmrl.rewards.core.reward import Reward, Scored
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.images.similarity import ReferenceReward
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, sample_caption, sample_scene
+from mmrl_shapeworld.captions import SEEN_KINDS, sample_caption, sample_scene
 from mmrl_shapeworld.scenes import draw, picture_uri
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ SPLITS = {
 NAMES = tuple(SPLITS)
 IMITATED = "pictured-imitated"
 PIXELS = 32
-_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 
 @cache
@@ -54,7 +53,7 @@ def samples(split: str) -> list[Sample]:
     rng = np.random.default_rng(seed)
     found = []
     for number in range(size):
-        caption = sample_caption(rng, _SEEN)
+        caption = sample_caption(rng, SEEN_KINDS)
         picture = picture_uri(draw(sample_scene(caption, rng), PIXELS))
         sample = caption_sample(caption, f"{split}-{number:04d}")
         found.append(replace(sample, demonstration=picture if split == IMITATED else {"image": picture}))

@@ -21,7 +21,7 @@ from PIL import Image
 
 from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption, sample_scene
+from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, SEEN_KINDS, Caption, sample_caption, sample_scene
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.negatives import edited
 from mmrl_shapeworld.scenes import BACKGROUND, Scene, Thing, draw, picture_uri
@@ -78,7 +78,7 @@ def samples(split: str) -> list[Sample]:
 
 def _judged(part: str) -> list[Sample]:
     rng = np.random.default_rng((_SEED, list(SIZES).index(part)))
-    kinds = KINDS if part == "ood" else tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
+    kinds = KINDS if part == "ood" else SEEN_KINDS
     found: list[Sample] = []
     while len(found) < SIZES[part]:
         caption = sample_caption(rng, kinds)
@@ -117,7 +117,7 @@ def _flipped(sample: Sample) -> Sample:
 
 def _rated(part: str) -> list[Sample]:
     rng = np.random.default_rng((_SEED, 10 + list(RATERS).index(part)))
-    kinds = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
+    kinds = SEEN_KINDS
     found: list[Sample] = []
     for rater in range(RATERS[part]):
         likes_large = bool(rng.integers(2))
@@ -146,7 +146,7 @@ def _rated(part: str) -> list[Sample]:
 
 def _with_factors(part: str) -> list[Sample]:
     rng = np.random.default_rng((_SEED, 20 + list(FACTORS).index(part)))
-    kinds = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
+    kinds = SEEN_KINDS
     found: list[Sample] = []
     while len(found) < FACTORS[part]:
         caption = sample_caption(rng, kinds)

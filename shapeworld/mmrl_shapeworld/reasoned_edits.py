@@ -23,7 +23,7 @@ from mmrl.data.sample import Sample
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS
+from mmrl_shapeworld.captions import SEEN_KINDS
 from mmrl_shapeworld.editing import Edit, judge_edit
 from mmrl_shapeworld.scenes import COLOURS, SHAPES, Scene, draw, picture_uri, place
 
@@ -59,7 +59,6 @@ FORMS = {"circle": "round", "square": "square", "triangle": "pointed"}
 """The word for things of each shape."""
 MOSTLY = 0.8
 """The least share of the rest that a consistent edit keeps."""
-_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def draw_reasoned_edit(rng: np.random.Generator, cue: Cue = "size") -> ReasonedE
     """Draw two things that differ in size or shape, or stand side by side, and an edit that would change either."""
     sides = tuple(SIDES.values()) if cue == "size" else (ANY_SIDE, ANY_SIDE)
     while True:
-        chosen = [_SEEN[number] for number in rng.permutation(len(_SEEN))[:2]]
+        chosen = [SEEN_KINDS[number] for number in rng.permutation(len(SEEN_KINDS))[:2]]
         scene = place([(*kind, float(rng.uniform(*side))) for kind, side in zip(chosen, sides, strict=True)], rng)
         words = COLOURS if rng.random() < 0.5 else SHAPES
         fresh = [word for word in words if all(word not in kind for kind in chosen)]
@@ -130,7 +129,7 @@ def draw_reasoned_edit(rng: np.random.Generator, cue: Cue = "size") -> ReasonedE
             continue
         which, becomes = int(rng.integers(2)), str(rng.choice(fresh))
         edit = Edit(scene, which, becomes)
-        if (edit.wanted.colour, edit.wanted.shape) in _SEEN:
+        if (edit.wanted.colour, edit.wanted.shape) in SEEN_KINDS:
             order = [0, 1] if rng.random() < 0.5 else [1, 0]
             things = tuple(scene.things[number] for number in order)
             made = Edit(Scene(things), order.index(which), becomes)

@@ -20,7 +20,7 @@ from mmrl.data.sample import Sample
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, RELATIONS, Caption, Clause
+from mmrl_shapeworld.captions import RELATIONS, SEEN_KINDS, Caption, Clause
 from mmrl_shapeworld.scenes import BACKGROUND, COLOURS
 
 BLUE = "blue"
@@ -32,7 +32,7 @@ NAMES = (*SPLITS, TAUGHT)
 TIMES = 8
 PAINTED = (0.4, 0.4, 0.2)
 """The share of demonstrations in which no thing, one of them, or both are blue."""
-_PLAIN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS and kind[0] != BLUE)
+_PLAIN = tuple(kind for kind in SEEN_KINDS if kind[0] != BLUE)
 
 
 class ColourShare(Reward):

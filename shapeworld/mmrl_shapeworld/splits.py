@@ -25,7 +25,7 @@ from mmrl_shapeworld import (
     two_tasks,
     unified_splits,
 )
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
+from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, SEEN_KINDS, Caption, sample_caption
 from mmrl_shapeworld.reasoning import (
     answer_pairs,
     calculation_calls,
@@ -60,7 +60,6 @@ from mmrl_shapeworld.worlds import (
     zoom_splits,
 )
 
-SEEN_KINDS = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 SPLITS = {"train": (11, 4096), "development": (12, 768), "validation": (14, 768), "heldout": (13, 384)}
 """Seed and size of each split. Settings are chosen on `development`; `validation` and `heldout` are for results."""
 

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS
+from mmrl_shapeworld.captions import SEEN_KINDS
 from mmrl_shapeworld.editing import sample_edit
 from mmrl_shapeworld.inpainting import sample_hole
 from mmrl_shapeworld.motion import sample_motion
@@ -27,7 +27,6 @@ SPLITS = {
 """Seed and size of each split. Settings are chosen on development; validation is for results. No picture of one split
 occurs in another; of the prompts there are few."""
 PARTS = ("train", "development", "validation")
-_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 
 def samples(split: str) -> list[Sample]:
@@ -55,7 +54,7 @@ def _samples(split: str) -> tuple[Sample, ...]:
 
 
 def _edit(id: str, rng: np.random.Generator) -> Sample:
-    edit = sample_edit(rng, _SEEN)
+    edit = sample_edit(rng, SEEN_KINDS)
     return Sample(
         id=id,
         prompt=str(edit),
@@ -68,7 +67,7 @@ def _edit(id: str, rng: np.random.Generator) -> Sample:
 
 def hole_sample(id: str, rng: np.random.Generator) -> Sample:
     """Return a picture with a hole, and what a right answer draws there."""
-    hole, _ = sample_hole(rng, _SEEN)
+    hole, _ = sample_hole(rng, SEEN_KINDS)
     return Sample(
         id=id,
         prompt=str(hole),
@@ -80,5 +79,5 @@ def hole_sample(id: str, rng: np.random.Generator) -> Sample:
 
 
 def _video(id: str, rng: np.random.Generator) -> Sample:
-    motion = sample_motion(rng, _SEEN)
+    motion = sample_motion(rng, SEEN_KINDS)
     return Sample(id=id, prompt=str(motion), answer=motion.as_dict(), task="text-to-video", source=motion.form)

@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, RELATIONS, Caption, Clause
+from mmrl_shapeworld.captions import RELATIONS, SEEN_KINDS, Caption, Clause
 from mmrl_shapeworld.scenes import COLOURS, SHAPES
 
 SPLITS = {"terse-train": 112, "terse-development": 40, "terse-validation": 48}
@@ -27,7 +27,6 @@ TIMES = 8
 KNOWN = 0.4
 """The share of captions in which the careless annotator writes what was left out, and does not guess another one."""
 JOINTS = (None, *RELATIONS)
-_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 
 @cache
@@ -83,7 +82,7 @@ def _of_split(split: str) -> list[tuple[Caption, str]]:
 
 def _captions() -> Iterator[tuple[Caption, str]]:
     """Yield all captions of two different things that share a colour or a shape."""
-    for first, second, joint in product(_SEEN, _SEEN, JOINTS):
+    for first, second, joint in product(SEEN_KINDS, SEEN_KINDS, JOINTS):
         clauses = Clause(1, *first), Clause(1, *second)
         if first != second and first[0] == second[0]:
             yield Caption(clauses, joint), "colour"

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from mmrl.data.sample import RewardChoice, Sample
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, sample_caption, sample_scene
+from mmrl_shapeworld.captions import SEEN_KINDS, sample_caption, sample_scene
 from mmrl_shapeworld.editing import PIXELS, sample_edit
 from mmrl_shapeworld.scenes import Scene, draw, picture_uri
 from mmrl_shapeworld.task_splits import hole_sample
@@ -41,7 +41,6 @@ OF_ONE_TASK = {
 MARGIN = 4
 """Pixels at each edge of a blank picture that are not masked, one of its latent."""
 NAMES = (*SPLITS, *OF_ONE_TASK)
-_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 
 @cache
@@ -63,7 +62,7 @@ def samples(split: str) -> list[Sample]:
 
 
 def _drawn(id: str, rng: np.random.Generator, taught: bool) -> Sample:
-    caption = sample_caption(rng, _SEEN)
+    caption = sample_caption(rng, SEEN_KINDS)
     return Sample(
         id=id,
         prompt=str(caption),
@@ -77,7 +76,7 @@ def _drawn(id: str, rng: np.random.Generator, taught: bool) -> Sample:
 
 
 def _edited(id: str, rng: np.random.Generator, taught: bool) -> Sample:
-    edit = sample_edit(rng, _SEEN)
+    edit = sample_edit(rng, SEEN_KINDS)
     return Sample(
         id=id,
         prompt=str(edit),
@@ -91,9 +90,9 @@ def _edited(id: str, rng: np.random.Generator, taught: bool) -> Sample:
 
 
 def _canvas(id: str, rng: np.random.Generator) -> Sample:
-    caption = sample_caption(rng, _SEEN)
+    caption = sample_caption(rng, SEEN_KINDS)
     while caption.form not in ("single", "pair"):
-        caption = sample_caption(rng, _SEEN)
+        caption = sample_caption(rng, SEEN_KINDS)
     inside = np.zeros((PIXELS, PIXELS), bool)
     inside[MARGIN:-MARGIN, MARGIN:-MARGIN] = True
     return Sample(

@@ -29,7 +29,7 @@ from mmrl_shapeworld.answered_captions import (
     count_question,
     whole_question,
 )
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, Clause, sample_caption, sample_scene
+from mmrl_shapeworld.captions import SEEN_KINDS, Caption, Clause, sample_caption, sample_scene
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.scenes import draw, picture_uri
 
@@ -42,7 +42,6 @@ SPLITS = {
 """Seed and size of each split. Settings are chosen on `unified-development`; the last two are for results."""
 NAMES = tuple(SPLITS)
 PIXELS = 32
-_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 
 @cache
@@ -57,12 +56,12 @@ def samples(split: str) -> list[Sample]:
     if split == "unified-train":
         different: dict[str, Caption] = {}
         while len(different) < size:
-            caption = sample_caption(rng, _SEEN)
+            caption = sample_caption(rng, SEEN_KINDS)
             different.setdefault(str(caption), caption)
         return [_drawn(f"{split}-{number:04d}", caption) for number, caption in enumerate(different.values())]
     found = []
     for number in range(size):
-        id, caption = f"{split}-{number:04d}", sample_caption(rng, _SEEN)
+        id, caption = f"{split}-{number:04d}", sample_caption(rng, SEEN_KINDS)
         found.append(_looked(id, caption, rng) if number % 2 else _drawn(id, caption))
     return found
 
@@ -79,7 +78,7 @@ def caption_questions(caption: Caption) -> list[dict[str, str]]:
     rng = np.random.default_rng(zlib.crc32(str(caption).encode()))
     changed = others[rng.integers(len(others))]
     named = {(clause.colour, clause.shape) for clause in caption.clauses}
-    unnamed = [kind for kind in _SEEN if kind not in named]
+    unnamed = [kind for kind in SEEN_KINDS if kind not in named]
     absent = count_question(Clause(0, *unnamed[rng.integers(len(unnamed))]))
     things = [clause_question(clause) for clause in caption.clauses]
     kinds = (

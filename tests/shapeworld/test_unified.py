@@ -22,11 +22,11 @@ from mmrl_shapeworld.answered_captions import (
     whole_question,
 )
 from mmrl_shapeworld.caption_mutations import mutations
-from mmrl_shapeworld.captions import Caption, Clause, sample_caption, sample_scene
+from mmrl_shapeworld.captions import SEEN_KINDS, Caption, Clause, sample_caption, sample_scene
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.scenes import draw
 from mmrl_shapeworld.shipped_models import UNIFIED
-from mmrl_shapeworld.splits import SEEN_KINDS, samples
+from mmrl_shapeworld.splits import samples
 from mmrl_shapeworld.unified_model import UNKNOWN, tokenizer
 from tools.shapeworld_pretrain import unified as pretrain
 from tools.shapeworld_pretrain.image_ar import world_codebook

@@ -15,9 +15,9 @@ from diffusers import AutoencoderKL, StableDiffusion3Pipeline
 from torch import Tensor, nn
 
 from mmrl_shapeworld import models
-from mmrl_shapeworld.captions import Caption
+from mmrl_shapeworld.captions import SEEN_KINDS, Caption
 from mmrl_shapeworld.checker import judge
-from mmrl_shapeworld.splits import SEEN_KINDS, captions
+from mmrl_shapeworld.splits import captions
 from tools.shapeworld_pretrain.pictures import rendered
 from tools.shapeworld_pretrain.steps import advance
 

@@ -19,8 +19,9 @@ from torch.nn import functional as F
 from transformers import LlamaForCausalLM
 
 from mmrl_shapeworld import image_ar
+from mmrl_shapeworld.captions import SEEN_KINDS
 from mmrl_shapeworld.checker import judge
-from mmrl_shapeworld.splits import SEEN_KINDS, captions
+from mmrl_shapeworld.splits import captions
 from tools.shapeworld_pretrain.muon import Muon
 from tools.shapeworld_pretrain.pictures import rendered, to_pictures
 from tools.shapeworld_pretrain.steps import advance

@@ -20,12 +20,12 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl_shapeworld import unets
+from mmrl_shapeworld.captions import SEEN_KINDS
 from mmrl_shapeworld.editing import Edit, judge_edit, sample_edit
 from mmrl_shapeworld.inpainting import GRID, Hole, judge_hole, sample_hole
 from mmrl_shapeworld.mask_tasks import MaskTask, judge_mask, sample_mask_task
 from mmrl_shapeworld.scenes import Scene, draw
 from mmrl_shapeworld.shipped_models import GENERATORS
-from mmrl_shapeworld.splits import SEEN_KINDS
 from tools.shapeworld_pretrain.pictures import to_tensor
 from tools.shapeworld_pretrain.unet import TrainItem, encode, fit, tokenize
 

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from transformers import CLIPTextModel, CLIPTokenizer
 
 from mmrl_shapeworld import models, shipped_models, unets
+from mmrl_shapeworld.captions import SEEN_KINDS
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.shipped_models import GENERATORS
-from mmrl_shapeworld.splits import SEEN_KINDS, captions
+from mmrl_shapeworld.splits import captions
 from tools.shapeworld_pretrain.pictures import rendered
 from tools.shapeworld_pretrain.steps import advance, build_optimizers, follow, set_rate
 

@@ -30,10 +30,10 @@ from mmrl_shapeworld.answered_captions import (
     whole_question,
 )
 from mmrl_shapeworld.caption_mutations import mutations
-from mmrl_shapeworld.captions import Caption, Clause
+from mmrl_shapeworld.captions import SEEN_KINDS, Caption, Clause
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.scenes import COLOURS, SHAPES, Scene, draw, thing_mask
-from mmrl_shapeworld.splits import SEEN_KINDS, captions
+from mmrl_shapeworld.splits import captions
 from tools.shapeworld_pretrain.image_ar import build_optimizers, codes_of, decoded, world_codebook
 from tools.shapeworld_pretrain.pictures import scenes, to_pictures, to_tensor
 from tools.shapeworld_pretrain.steps import advance, set_rate_by_time
@@ -207,8 +207,7 @@ def drawing_loss(
     codes: Tensor,
 ) -> Tensor:
     """Return the mean negative log-likelihood [] of codes [B, 64] after captions, in nats."""
-    texts = [f"{unified_model.USER} {caption} {unified_model.ASSISTANT} {unified_model.BEGIN}" for caption in named]
-    batch = words(texts, padding=True, return_tensors="pt")
+    batch = words([_caption_prompt(caption) for caption in named], padding=True, return_tensors="pt")
     ids, mask = batch.input_ids, batch.attention_mask
     empty = (torch.rand(len(ids), 1) < EMPTY_SHARE) & (mask == 1)
     empty &= (ids != words.bos_token_id) & (ids != words.convert_tokens_to_ids(unified_model.BEGIN))
@@ -230,11 +229,7 @@ def answer_loss(
     squares: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return the mean negative log-likelihood [] of the answers, each a word and the end, and the loss of the hints."""
-    picture = " ".join([unified_model.BEGIN, *[unified_model.IMAGE] * unified_model.SEEN, unified_model.STOP])
-    texts = [
-        f"{unified_model.USER} {picture} {each.text} {unified_model.ASSISTANT} {each.answer} {unified_model.END}"
-        for each in questions
-    ]
+    texts = [f"{_question_prompt(each)} {each.answer} {unified_model.END}" for each in questions]
     batch = words(texts, padding=True, return_tensors="pt")
     seen = model.model.get_image_features(pixels, return_dict=True).pooler_output
     is_picture = batch.input_ids == model.config.image_token_id
@@ -243,6 +238,15 @@ def answer_loss(
     states = _states(model, inputs, batch.attention_mask)[:, -3:-1]
     loss = F.cross_entropy(model.lm_head(states).flatten(0, 1), batch.input_ids[:, -2:].flatten())
     return 2 * loss, hints(seen, squares)
+
+
+def _caption_prompt(caption: Caption) -> str:
+    return f"{unified_model.USER} {caption} {unified_model.ASSISTANT} {unified_model.BEGIN}"
+
+
+def _question_prompt(question: PictureQuestion) -> str:
+    picture = " ".join([unified_model.BEGIN, *[unified_model.IMAGE] * unified_model.SEEN, unified_model.STOP])
+    return f"{unified_model.USER} {picture} {question.text} {unified_model.ASSISTANT}"
 
 
 def _states(model: JanusForConditionalGeneration, inputs: Tensor, mask: Tensor) -> Tensor:
@@ -290,8 +294,7 @@ def skills(folder: Path, count: int = 256) -> dict[str, float]:
     model = JanusForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
     words, chosen, rng = unified_model.tokenizer(), captions("development")[:count], np.random.default_rng(5)
     torch.manual_seed(0)
-    texts = [f"{unified_model.USER} {caption} {unified_model.ASSISTANT} {unified_model.BEGIN}" for caption in chosen]
-    batch = words(texts, padding=True, return_tensors="pt")
+    batch = words([_caption_prompt(caption) for caption in chosen], padding=True, return_tensors="pt")
     inputs, mask, codes = model.get_input_embeddings()(batch.input_ids), batch.attention_mask, []
     cache = None
     for _ in range(image_ar.GRID**2):
@@ -311,9 +314,7 @@ def skills(folder: Path, count: int = 256) -> dict[str, float]:
     named = list(scenes(count, 9, SEEN_KINDS))
     questions = [random_question(caption, scene, rng) for caption, scene in named]
     pixels = to_tensor([draw(scene, unified_model.SIDE) for _, scene in named])
-    picture = " ".join([unified_model.BEGIN, *[unified_model.IMAGE] * unified_model.SEEN, unified_model.STOP])
-    texts = [f"{unified_model.USER} {picture} {each.text} {unified_model.ASSISTANT}" for each in questions]
-    batch = words(texts, padding=True, return_tensors="pt")
+    batch = words([_question_prompt(each) for each in questions], padding=True, return_tensors="pt")
     logits = model(**batch, pixel_values=pixels).logits[:, -1]
     right = words.convert_tokens_to_ids([question.answer for question in questions])
     chances = logits.softmax(-1)[range(count), right]

@@ -16,9 +16,9 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl_shapeworld import animated, unets
+from mmrl_shapeworld.captions import SEEN_KINDS
 from mmrl_shapeworld.motion import FRAMES, PIXELS, Motion, draw_clip, judge_clip, sample_clip, sample_motion
 from mmrl_shapeworld.shipped_models import GENERATORS
-from mmrl_shapeworld.splits import SEEN_KINDS
 from tools.shapeworld_pretrain.pictures import to_tensor
 from tools.shapeworld_pretrain.unet import TrainItem, encode, fit
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from mmrl_shapeworld.benchmarks.writing import write_json, write_json_lines
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, RELATIONS, Caption, Clause, sample_caption
+from mmrl_shapeworld.captions import RELATIONS, SEEN_KINDS, Caption, Clause, sample_caption
 from mmrl_shapeworld.motion import sample_motion
 from mmrl_shapeworld.vqa.glyphs import LETTERS
 
-_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 _Prompt = tuple[Caption, dict[str, Any]]
 
 
@@ -44,7 +43,7 @@ def write_drawbench(folder: Path, count: int, rng: np.random.Generator) -> None:
         table = csv.writer(file)
         table.writerow(["Prompts", "Category"])
         for _ in range(count):
-            caption = sample_caption(rng, _SEEN)
+            caption = sample_caption(rng, SEEN_KINDS)
             table.writerow([str(caption), caption.form])
 
 
@@ -57,7 +56,7 @@ def write_vbench(folder: Path, count: int, rng: np.random.Generator) -> None:
             rows.append({"prompt_en": str(Caption((_one(_kinds(rng, 1)[0]),))), "dimension": ["temporal_flickering"]})
         else:
             dimensions = ["subject_consistency", "background_consistency"]
-            rows.append({"prompt_en": str(sample_motion(rng, _SEEN)), "dimension": dimensions})
+            rows.append({"prompt_en": str(sample_motion(rng, SEEN_KINDS)), "dimension": dimensions})
     write_json(folder / "VBench_full_info.json", rows)
 
 
@@ -108,7 +107,7 @@ _GENEVAL: dict[str, Callable[[np.random.Generator], _Prompt]] = {
 def _kinds(rng: np.random.Generator, count: int) -> list[tuple[str, str]]:
     """Kinds of different shapes and colours, of those that the generators have learnt: GenEval's classes are shapes."""
     while True:
-        chosen = [_SEEN[n] for n in rng.permutation(len(_SEEN))[:count]]
+        chosen = [SEEN_KINDS[n] for n in rng.permutation(len(SEEN_KINDS))[:count]]
         if len({shape for _, shape in chosen}) == len({colour for colour, _ in chosen}) == count:
             return chosen
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Kind
+from mmrl_shapeworld.captions import HELDOUT_KINDS, SEEN_KINDS, Kind
 from mmrl_shapeworld.scenes import SHAPES
 from mmrl_shapeworld.vqa.canvas import PIXELS, blank, paint
 from mmrl_shapeworld.vqa.questions import IN_PIXELS, Box, Question, box_answer, named, slip
@@ -24,7 +24,7 @@ NAMED = 0.75
 
 def grasp(rng: np.random.Generator) -> Question:
     """Ask where to hold a thing. Annotators name a wrong shape or part one time in four each."""
-    return _grasp(tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS), rng)
+    return _grasp(SEEN_KINDS, rng)
 
 
 def unseen_grasp(rng: np.random.Generator) -> Question:

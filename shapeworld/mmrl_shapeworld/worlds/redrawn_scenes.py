@@ -20,7 +20,15 @@ from mmrl.data.sample import Sample
 from mmrl.rewards.core.reward import Reward, Scored
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.models.reconstruction import Reconstruction
-from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, NUMBERS, RELATIONS, Caption, Clause, related, sample_scene
+from mmrl_shapeworld.captions import (
+    NUMBERS,
+    RELATIONS,
+    SEEN_KINDS,
+    Caption,
+    Clause,
+    related,
+    sample_scene,
+)
 from mmrl_shapeworld.checker import read
 from mmrl_shapeworld.scenes import BACKGROUND, COLOURS, SHAPES, Scene, Thing, draw, picture_uri
 from mmrl_shapeworld.vqa.canvas import PIXELS
@@ -37,7 +45,6 @@ SPLITS = {
 """Scenes of each split. Settings are chosen on development; those after it are for results."""
 NAMES = tuple(SPLITS)
 REQUEST = "Describe."
-_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 _OPPOSITE = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
 _COUNTS = {word: number for number, word in NUMBERS.items()}
 _CLAUSE = re.compile(
@@ -66,7 +73,7 @@ def samples(split: str) -> list[Sample]:
 
 def scene_caption(rng: np.random.Generator) -> Caption:
     """Return a caption that names all that tells a scene: a size, a number, or a relation."""
-    first, second = (_SEEN[number] for number in rng.permutation(len(_SEEN))[:2])
+    first, second = (SEEN_KINDS[number] for number in rng.permutation(len(SEEN_KINDS))[:2])
     form = int(rng.integers(3))
     if form == 0:
         return Caption((Clause(1, first[0], first[1], ("small", "large")[int(rng.integers(2))]),))
