@@ -21,6 +21,7 @@ IMAGE_TOKEN_MODELS: Registry[Any] = Registry(
         "janus": "mmrl.generation.image_tokens.janus:Janus",
         "emu3": "mmrl.generation.image_tokens.emu3:Emu3",
         "vq_causal_lm": "mmrl.generation.image_tokens.vq_causal_lm:VQCausalLM",
+        "next_scale_lm": "mmrl.generation.image_tokens.next_scale_lm:NextScaleLM",
     },
     base="mmrl.generation.image_tokens.image_token_model:ImageTokenModel",
 )
@@ -164,14 +165,14 @@ class ImageTokenConfig(Section):
     """A folder, a Hugging Face id, or `shapeworld` for the model that ships in the package."""
     revision: str | None = None
     architecture: Annotated[str, registered(IMAGE_TOKEN_MODELS)] | None = None
-    """The class that loads the model: `janus`, `emu3`, `vq_causal_lm`, an installed one, or `path/to/file.py:Name`.
-    Unset: the class that is registered for the folder's `model_type`."""
+    """The class that loads the model: `janus`, `emu3`, `vq_causal_lm`, `next_scale_lm`, an installed one, or
+    `path/to/file.py:Name`. Unset: the class that is registered for the folder's `model_type`."""
     train: Literal["lora", "full"] = "lora"
     """`lora`: adapters alone, the reference is the model with adapters off. `full`: all weights that generate, the
     reference is a frozen copy. The decoder of codes and the vision encoder are never trained."""
     lora: LoraConfig = LoraConfig()
     size: tuple[PositiveInt, PositiveInt] | None = None
-    """Height and width in pixels, of models that draw several sizes (Emu3). Unset: the model's own."""
+    """Height and width in pixels, of models that draw several sizes (Emu3, next_scale_lm). Unset: the model's own."""
     dtype: Precision = "float32"
     """The precision of the frozen weights and of the computation; trained parameters and log-probabilities are always
     float32."""

@@ -33,6 +33,7 @@ RUNS = {
     "composite": {"policy": {"kind": "image_tokens", "model": "{painter}", **LORA}},
     "janus": {"policy": {"kind": "image_tokens", "model": "{painter}", **LORA}},
     "emu3": {"policy": {"kind": "image_tokens", "model": "{painter}", "size": [16, 24], **LORA}},
+    "scales": {"policy": {"kind": "image_tokens", "model": "{painter}", "train": "full"}},
 }
 FAST = ("drawing", "looking", "composite")
 SLOW = tuple(name for name in RUNS if name not in FAST)
@@ -113,7 +114,7 @@ def test_exported_model_computes_the_outputs_of_the_trained_policy(name, exports
     assert gap <= CLOSE[name] and learnt > 4 * gap, (gap, learnt)
 
 
-@pytest.mark.parametrize("name", ["composite", slow("painting"), slow("janus"), slow("emu3")])
+@pytest.mark.parametrize("name", ["composite", slow("painting"), slow("janus"), slow("emu3"), slow("scales")])
 def test_model_card_code_repeats_the_image_of_the_policy(name, exports):
     made = exports(name)
     plain, own, base = (of[name].int() for of in (made.plain, made.own, made.base))

@@ -2,9 +2,11 @@
 
     image_token_model   `ImageTokenModel`, the interface that a model implements; pixels and the code of a model card
     vq_causal_lm        any causal language model of transformers with an image codec, in one folder
+    next_scale_lm       the same, drawn scale by scale
     codecs              the codecs of such folders: a VQModel of diffusers, or a table of patches
     picture_decoder     the decoder of a codec as a model that is trained, and its discriminator
     forward             prompts and codes through the language model, with a cache or in one pass
+    scale_forward       prompts and whole scales through it
     image_token_policy  `ImageTokenPolicy`
 
 Every other module is a model of transformers (`mmrl.config.policy.IMAGE_TOKEN_MODELS`).

@@ -1,4 +1,7 @@
-"""Forward passes of a token image generator: code by code with a KV cache, or whole images in one pass."""
+"""Forward passes of a token image generator: code by code with a KV cache, or whole images in one pass.
+
+`mmrl.generation.image_tokens.scale_forward` has those of models that draw a whole scale at once.
+"""
 
 from __future__ import annotations
 
@@ -24,26 +27,26 @@ class PrefixState:
     cache: Any  # transformers' DynamicCache, or a SharedCache; `append_codes` lets it grow
     mask: Tensor  # [B, L] int64; 0 = padding
     next_position: Tensor  # [B] int64
-    state: Tensor  # [B, H] the last hidden state
+    states: Tensor  # [B, 1, H] the last hidden state, which the next code is drawn from
 
     def select(self, index: Tensor) -> PrefixState:
         """Return these rows; a row may occur several times."""
         cache = rows_of_cache(self.cache, index)
-        mask, next_position, state = self.mask[index], self.next_position[index], self.state[index]
-        return replace(self, cache=cache, mask=mask, next_position=next_position, state=state)
+        mask, next_position, states = self.mask[index], self.next_position[index], self.states[index]
+        return replace(self, cache=cache, mask=mask, next_position=next_position, states=states)
 
     def share_prefix(self, index: Tensor, room: int) -> PrefixState:
         """Return these rows with a shared prefix cache and room for `room` tokens each; no copies, no graph."""
         shared = SharedCache.begin(self.cache, self.mask, index, room)
-        return replace(self, cache=shared, next_position=self.next_position[index], state=self.state[index])
+        return replace(self, cache=shared, next_position=self.next_position[index], states=self.states[index])
 
     def append_codes(self, codes: Tensor, written: int) -> PrefixState:
-        """Return the state after one more code per row, [B], and the forced tokens after it.
+        """Return the state after one more code per row, [B, 1], and the forced tokens after it.
 
         `written` is the number of codes of the image with this one. The cache is extended in place, so the old state
         must not be used again.
         """
-        embeds = self.image_model.embed_codes(codes[:, None])
+        embeds = self.image_model.embed_codes(codes)
         if forced := self.image_model.forced_tokens.get(written):
             fixed = torch.tensor([forced], device=codes.device).expand(len(codes), -1)
             embeds = torch.cat([embeds, self.image_model.embed_text(fixed)], dim=1)
@@ -58,7 +61,7 @@ class PrefixState:
             past_key_values=self.cache,
             use_cache=True,
         )
-        return replace(self, mask=mask, next_position=self.next_position + width, state=out.last_hidden_state[:, -1])
+        return replace(self, mask=mask, next_position=self.next_position + width, states=out.last_hidden_state[:, -1:])
 
     def _append_to_shared(self, cache: SharedCache, embeds: Tensor) -> PrefixState:
         """Append embeddings [B, K, H] token by token, the only way that a shared cache supports."""
@@ -71,7 +74,7 @@ class PrefixState:
                 past_key_values=cache.written,
                 use_cache=True,
             )
-            now = replace(now, next_position=now.next_position + 1, state=out.last_hidden_state[:, -1])
+            now = replace(now, next_position=now.next_position + 1, states=out.last_hidden_state[:, -1:])
         return now
 
 
@@ -79,11 +82,11 @@ def prefill_prompts(
     image_model: ImageTokenModel, prompts: Sequence[Sequence[int]], device: torch.device
 ) -> PrefixState:
     """Return the state after P prompts."""
-    ids, mask = _pad_left(prompts, device)
+    ids, mask = pad_left(prompts, device)
     out = image_model.body(
-        inputs_embeds=image_model.embed_text(ids), attention_mask=mask, position_ids=_positions(mask), use_cache=True
+        inputs_embeds=image_model.embed_text(ids), attention_mask=mask, position_ids=positions_of(mask), use_cache=True
     )
-    return PrefixState(image_model, out.past_key_values, mask, mask.sum(1), out.last_hidden_state[:, -1])
+    return PrefixState(image_model, out.past_key_values, mask, mask.sum(1), out.last_hidden_state[:, -1:])
 
 
 def forward_images(
@@ -92,13 +95,13 @@ def forward_images(
     codes: Tensor,  # [B, T]
 ) -> Tensor:  # [B, T, H]; the hidden state that each code is predicted from
     """Run whole images after their prompts, without a cache."""
-    ids, mask = _pad_left(prompts, codes.device)
+    ids, mask = pad_left(prompts, codes.device)
     embeds, num_before = _embed_images(image_model, codes)
     mask = torch.cat([mask, mask.new_ones(embeds.shape[:2])], dim=1)
     out = image_model.body(
         inputs_embeds=torch.cat([image_model.embed_text(ids), embeds], dim=1),
         attention_mask=mask,
-        position_ids=_positions(mask),
+        position_ids=positions_of(mask),
         use_cache=False,
     )
     states: Tensor = out.last_hidden_state
@@ -155,7 +158,7 @@ def _embed_images(image_model: ImageTokenModel, codes: Tensor) -> tuple[Tensor, 
     return torch.cat(parts, dim=1), torch.tensor(before, device=codes.device)
 
 
-def _pad_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def pad_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Return ids and mask, both [P, L] int64. The padding id is 0; it is masked."""
     longest = max(map(len, prompts))
     ids = torch.tensor([[0] * (longest - len(each)) + list(each) for each in prompts], device=device)
@@ -163,6 +166,6 @@ def _pad_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[T
     return ids, mask
 
 
-def _positions(mask: Tensor) -> Tensor:
+def positions_of(mask: Tensor) -> Tensor:
     """Return positions [B, L] that count from the first token of each row that is not padding."""
     return (mask.cumsum(1) - 1).clamp(min=0)

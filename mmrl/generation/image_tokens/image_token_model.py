@@ -55,8 +55,16 @@ class ImageTokenModel(ABC):
     """The rows and columns of codes."""
     codes: int
     """V, the number of different codes."""
+    scales: tuple[tuple[int, int], ...] = ()
+    """The rows and columns of each scale, coarsest first, of a model that draws a whole scale at once; the last is
+    `grid`. Empty: codes are drawn one by one."""
     forced_tokens: Mapping[int, tuple[int, ...]] = MappingProxyType({})
     """The text tokens that always follow after this number of codes; they are read, never sampled. Default: none."""
+
+    @property
+    def codes_per_image(self) -> int:
+        """T, the number of codes of an image, over all scales."""
+        return sum(rows * columns for rows, columns in self.scales or (self.grid,))
 
     @classmethod
     @abstractmethod
@@ -78,6 +86,13 @@ class ImageTokenModel(ABC):
     @abstractmethod
     def embed_codes(self, codes: Tensor) -> Tensor:
         """Return the embeddings [B, K, H] of codes [B, K]."""
+
+    def embed_scale(self, codes: Tensor, scale: int) -> Tensor:
+        """Return the inputs [B, n, H] of the n codes of a scale from the codes [B, K] of all scales before it.
+
+        A model with `scales` defines it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} draws codes one by one")
 
     @abstractmethod
     def body(self, **inputs: Any) -> Any:

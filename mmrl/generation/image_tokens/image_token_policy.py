@@ -21,13 +21,18 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.finetuning.trainable import Trainable
 from mmrl.finetuning.transformers_modules import TransformersFull, TransformersLora, select_layers
-from mmrl.generation.image_tokens.forward import forward_images, forward_packed, prefill_prompts
+from mmrl.generation.image_tokens.forward import PrefixState, forward_images, forward_packed, prefill_prompts
 from mmrl.generation.image_tokens.image_token_model import ImageTokenModel, TokenPrompt
+from mmrl.generation.image_tokens.next_scale_lm import SCALES_FILE
+from mmrl.generation.image_tokens.scale_forward import ScaleState, begin_scales, forward_scales
 from mmrl.generation.image_tokens.vq_causal_lm import SPEC_FILE
 from mmrl.policy import Rollout, RolloutRequest, TargetText
 from mmrl.tokens import guided_logits, sample_tokens, scored_logits, token_log_probs
 from mmrl.tokens.log_probs import TokenScores, grad_hint_at, head_log_probs, uses_fused_head
 from mmrl.tokens.token_policy import TokenPolicy
+
+_CLASS_OF = {SPEC_FILE: "vq_causal_lm", SCALES_FILE: "next_scale_lm"}
+"""The class that loads a folder with this file."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,9 @@ class ImageTokenPolicy(TokenPolicy):
     ) -> None:
         """`trainable`: that of the network, if another policy answers with it; None: it has none yet."""
         model = image_model.network
-        super().__init__(model, config)
+        if image_model.scales and config.attention not in ("auto", "sdpa"):
+            raise ConfigError(f"policy.attention: {config.attention} cannot read whole scales; choose auto or sdpa")
+        super().__init__(model, config, "a whole scale is drawn at once" if image_model.scales else None)
         self.image_model, self.sampling = image_model, sampling
         self.device: torch.device = model.device
         if trainable is not None:
@@ -93,8 +100,7 @@ class ImageTokenPolicy(TokenPolicy):
     @property
     def codes_per_image(self) -> int:
         """T, the number of decisions of every trajectory."""
-        rows, columns = self.image_model.grid
-        return rows * columns
+        return self.image_model.codes_per_image
 
     def check_sample(self, sample: Sample) -> None:
         """Raise DataError unless the sample is a prompt without images, videos or other conditions."""
@@ -176,27 +182,35 @@ class ImageTokenPolicy(TokenPolicy):
         places = {ids: number for number, ids in enumerate(different)}
         index = torch.tensor([places[ids] for ids in texts], device=self.device)
         prefix = prefill_prompts(self.image_model, different, self.device)
-        room = self.codes_per_image + sum(map(len, self.image_model.forced_tokens.values()))
-        now = prefix.share_prefix(index, room) if self.attention.shares_prompts else prefix.select(index)
+        now = self._begin(prefix, index)
         head = self.image_model.code_head()
         codes: list[Tensor] = []
         log_probs: list[Tensor] = []
+        written = 0
         while True:
-            raw = F.linear(self.image_model.code_states(now.state), *head)
-            mixed = _mixed(raw[:, None], len(prompts), sampling)
-            logits = scored_logits(mixed[:, 0], sampling.temperature)
-            drawn = sample_tokens(logits, generator, sampling.top_p, sampling.top_k)
-            codes.append(drawn)
-            log_probs.append(logits.gather(-1, drawn[:, None])[:, 0] - logits.logsumexp(-1))
-            if len(codes) == self.codes_per_image:
-                return torch.stack(codes, dim=1), torch.stack(log_probs, dim=1)
-            now = now.append_codes(drawn.repeat(len(texts) // len(prompts)), written=len(codes))
+            raw = F.linear(self.image_model.code_states(now.states), *head)
+            logits = scored_logits(_mixed(raw, len(prompts), sampling), sampling.temperature)
+            drawn = sample_tokens(logits.flatten(0, 1), generator, sampling.top_p, sampling.top_k)
+            codes.append(drawn.view(logits.shape[:2]))
+            log_probs.append(logits.gather(-1, codes[-1][..., None])[..., 0] - logits.logsumexp(-1))
+            written += logits.shape[1]
+            if written == self.codes_per_image:
+                return torch.cat(codes, dim=1), torch.cat(log_probs, dim=1)
+            now = now.append_codes(codes[-1].repeat(len(texts) // len(prompts), 1), written)
+
+    def _begin(self, prefix: PrefixState, index: Tensor) -> PrefixState | ScaleState:
+        """Return the state that the first codes of rows `index` of a prefix are drawn from."""
+        if self.image_model.scales:
+            return begin_scales(prefix.select(index))
+        room = self.codes_per_image + sum(map(len, self.image_model.forced_tokens.values()))
+        return prefix.share_prefix(index, room) if self.attention.shares_prompts else prefix.select(index)
 
     def _score(self, recording: CodeRecording) -> TokenScores:
         sampling, codes, model = recording.sampling, recording.codes, self.image_model
         texts = _batch_prompts(recording.prompts, sampling)
         with self._scoring():
             read = forward_packed if self.attention.shares_prompts and codes.shape[1] > 1 else forward_images
+            read = forward_scales if model.scales else read
             states = model.code_states(read(model, texts, codes.repeat(len(texts) // len(codes), 1)))
             weight, bias = model.code_head()
             if uses_fused_head(self.config.fused_log_probs, codes.numel(), len(weight)):
@@ -278,19 +292,19 @@ def _model_class(config: ImageTokenConfig, folder: Path) -> type[ImageTokenModel
     """Return the class that `policy.architecture` names, or else the one of the folder's `model_type`."""
     if config.architecture is not None:
         return IMAGE_TOKEN_MODELS.load(config.architecture)
-    if (folder / SPEC_FILE).is_file():
-        return IMAGE_TOKEN_MODELS.load("vq_causal_lm")
+    if file := next((each for each in _CLASS_OF if (folder / each).is_file()), None):
+        return IMAGE_TOKEN_MODELS.load(_CLASS_OF[file])
     kind = AutoConfig.from_pretrained(folder).model_type
     if kind in (known := _known_types()):
         return IMAGE_TOKEN_MODELS.load(kind)
     raise ConfigError(
         f"policy.model: {config.model} is a {kind}; kind image_tokens draws with {', '.join(known)}, or a folder with "
-        f"{SPEC_FILE} (docs/image-tokens.md). Name a class of your own with policy.architecture"
+        f"{' or '.join(_CLASS_OF)} (docs/image-tokens.md). Name a class of your own with policy.architecture"
     )
 
 
 def _known_types() -> list[str]:
-    return [name for name in IMAGE_TOKEN_MODELS.names() if name != "vq_causal_lm"]
+    return [name for name in IMAGE_TOKEN_MODELS.names() if name not in _CLASS_OF.values()]
 
 
 def drawing_model(network: Any, processor: Any) -> ImageTokenModel:

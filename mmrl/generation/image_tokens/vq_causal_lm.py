@@ -71,6 +71,8 @@ class VQCausalLM(ImageTokenModel):
     """A language model whose codes are consecutive tokens of its vocabulary, with a separate image codec."""
 
     library: ClassVar[str | None] = None
+    spec_file: ClassVar[str] = SPEC_FILE
+    """The file of the folder that describes its codes."""
     export_notes: ClassVar[tuple[str, ...]] = (
         "No one class of a library loads it whole: transformers loads `language_model/` and `tokenizer/`, and the "
         "code above, which needs no mmrl, generates codes with them and decodes the codes to pixels.",
@@ -87,19 +89,28 @@ class VQCausalLM(ImageTokenModel):
         vocabulary = network.get_input_embeddings().num_embeddings
         if self._first + self.codes > vocabulary or spec.start >= vocabulary:
             raise ConfigError(
-                f"{SPEC_FILE}: codes are tokens {self._first} to {self._first + self.codes - 1} and start is token "
-                f"{spec.start}, but the language model has {vocabulary} tokens"
+                f"{self.spec_file}: codes are tokens {self._first} to {self._first + self.codes - 1} and start is "
+                f"token {spec.start}, but the language model has {vocabulary} tokens"
             )
 
     @classmethod
     def from_folder(cls, folder: Path, config: ImageTokenConfig, device: torch.device) -> VQCausalLM:
-        if config.size is not None:
-            raise ConfigError(f"policy.size: {config.model} has a single image size, that of its grid: leave it out")
         dtype = getattr(torch, config.dtype)
         network = AutoModelForCausalLM.from_pretrained(folder / LANGUAGE_MODEL, dtype=dtype, use_safetensors=True)
         tokenizer = AutoTokenizer.from_pretrained(folder / TOKENIZER)
         codec = cls.codec_of(folder, device)
-        return cls(network.to(device), tokenizer, codec, VQCausalLMSpec.read(folder / SPEC_FILE))
+        return cls(network.to(device), tokenizer, codec, cls.spec_of(folder, config, codec))
+
+    @classmethod
+    def spec_of(cls, folder: Path, config: ImageTokenConfig, codec: ImageCodec) -> VQCausalLMSpec:
+        """Return the folder's grid and tokens.
+
+        Raises:
+            ConfigError: the file is not valid, or `config.size` does not fit it.
+        """
+        if config.size is not None:
+            raise ConfigError(f"policy.size: {config.model} has a single image size, that of its grid: leave it out")
+        return VQCausalLMSpec.read(folder / SPEC_FILE)
 
     @classmethod
     def codec_of(cls, folder: Path, device: torch.device) -> ImageCodec:
@@ -152,7 +163,7 @@ class VQCausalLM(ImageTokenModel):
     def save_other_files(self, folder: Path) -> None:
         self._codec.save(folder)
         self._tokenizer.save_pretrained(folder / TOKENIZER)
-        self._spec.write(folder / SPEC_FILE)
+        self._spec.write(folder / self.spec_file)
 
     def snippet(self, request: SnippetRequest) -> str:
         codec = self._codec.snippet()

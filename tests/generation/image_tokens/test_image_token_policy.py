@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -48,17 +49,43 @@ def plain_log_probs(policy, rollout, sampling) -> torch.Tensor:
         both = []
         prompt = family.prompt(sample.prompt, sampling.negative_prompt)
         for ids in (prompt.cond, prompt.uncond):
-            embeds, places = [family.embed_text(torch.tensor([ids]))], []
-            for number, code in enumerate(codes):
-                places.append(sum(each.shape[1] for each in embeds) - 1)
-                embeds.append(family.embed_codes(code[None, None]))
-                if fixed := family.forced_tokens.get(number + 1):
-                    embeds.append(family.embed_text(torch.tensor([fixed])))
-            states = family.body(inputs_embeds=torch.cat(embeds, dim=1)).last_hidden_state[0, places]
+            states = (plain_scale_states if family.scales else plain_states)(family, ids, codes)
             both.append(torch.nn.functional.linear(family.code_states(states), *family.code_head()).double())
         mixed = both[1] + sampling.guidance_scale * (both[0] - both[1])
         rows.append((mixed / sampling.temperature).log_softmax(-1).gather(1, codes[:, None])[:, 0])
     return torch.stack(rows)
+
+
+def plain_states(family, ids, codes) -> torch.Tensor:
+    """Return [T, H], each code after the one before it."""
+    embeds, places = [family.embed_text(torch.tensor([ids]))], []
+    for number, code in enumerate(codes):
+        places.append(sum(each.shape[1] for each in embeds) - 1)
+        embeds.append(family.embed_codes(code[None, None]))
+        if fixed := family.forced_tokens.get(number + 1):
+            embeds.append(family.embed_text(torch.tensor([fixed])))
+    return family.body(inputs_embeds=torch.cat(embeds, dim=1)).last_hidden_state[0, places]
+
+
+def plain_scale_states(family, ids, codes) -> torch.Tensor:
+    """Return [T, H]: a pass over the prompt and the scales up to each one, which reads itself whole."""
+    table, spec = family.network.get_input_embeddings().weight, family._spec
+    embeds, ends, grids, states = [table[token] for token in ids], [len(ids)], [], []
+    place, codes = spec.first_place, iter(codes.tolist())
+    for rows, columns in family.scales:
+        for row in range(rows):
+            for column in range(columns):
+                coarser = [grid[row * len(grid) // rows][column * len(grid[0]) // columns] for grid in grids]
+                embeds.append(table[place] + sum(table[spec.first_code + code] for code in coarser))
+                place += 1
+        grids.append([[next(codes) for _ in range(columns)] for _ in range(rows)])
+        ends.append(len(embeds))
+        mask = torch.full((len(embeds), len(embeds)), float("-inf")).triu(1)
+        for start, end in pairwise(ends):
+            mask[start:end, :end] = 0
+        out = family.body(inputs_embeds=torch.stack(embeds)[None], attention_mask=mask.to(table.dtype)[None, None])
+        states.append(out.last_hidden_state[0, ends[-2] :])
+    return torch.cat(states)
 
 
 @pytest.mark.parametrize("sampling", [ImageTokenSamplingConfig(), GUIDED], ids=["plain", "guided"])
@@ -205,7 +232,7 @@ def test_target_images_are_encoded_to_their_codes(shared_painter, name, tmp_path
     torch.testing.assert_close(forced.log_probs[1], drawn.log_probs[2], rtol=0, atol=2e-5)
     assert policy.replay_gap(forced) < 2e-5
     with pytest.raises(
-        DataError, match=r"sample 'long': an image has \d codes below 20, but the target has 2 numbers up to 7"
+        DataError, match=r"sample 'long': an image has \d+ codes below 20, but the target has 2 numbers up to 7"
     ):
         policy.score_targets([TargetText(sample, "", 0, token_ids=(3, 7))])
     with pytest.raises(DataError, match="nowhere"):
@@ -253,7 +280,7 @@ def test_packed_and_fused_log_probs_equal_whole_rows(shared_painter, name, sampl
     plain = policy.attention, policy.config
     found = {}
     for kind, attention, fused in (
-        ("packed", "mmrl", False),
+        ("packed", "mmrl", False),  # of scales the same rows: they are not packed
         ("fused", "mmrl", True),
         ("rows", "sdpa", False),
     ):

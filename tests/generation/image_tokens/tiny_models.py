@@ -22,18 +22,19 @@ from transformers import (
 )
 
 from mmrl.generation.image_tokens.codecs import VQModelCodec
+from mmrl.generation.image_tokens.next_scale_lm import NextScaleLM, NextScaleSpec
 from mmrl.generation.image_tokens.vq_causal_lm import LANGUAGE_MODEL, VQCausalLM, VQCausalLMSpec
 from tests.understanding.tiny_vlms.words import TEXT, byte_tokenizer, marks, stir
 
 CODES = 20
 VQ = dict(base_channels=8, num_res_blocks=1)
-FAMILIES = ("janus", "emu3", "composite")
-"""Grids of 3×3 codes, but of 2×3 where rows and columns may differ."""
+FAMILIES = ("janus", "emu3", "composite", "scales")
+"""Grids of 3×3 codes, but of 2×3 where rows and columns may differ; `scales` draws 1×1, 2×2 and 2×3 codes at once."""
 
 
 def build(name: str, folder: Path) -> Path:
     """A folder that `policy.model` can name."""
-    {"janus": _janus, "emu3": _emu3, "composite": _composite}[name](folder)
+    {"janus": _janus, "emu3": _emu3, "composite": _composite, "scales": _scales}[name](folder)
     return folder
 
 
@@ -91,17 +92,30 @@ def _emu3(folder: Path) -> None:
 
 
 def _composite(folder: Path) -> None:
+    words, model, codec = _parts(more_tokens=3)
+    start = words.convert_tokens_to_ids("<picture>")
+    family = VQCausalLM(model, words, codec, VQCausalLMSpec(2, 3, first_code=len(words), start=start))
+    model.save_pretrained(folder / LANGUAGE_MODEL)
+    family.save_other_files(folder)
+
+
+def _scales(folder: Path) -> None:
+    grids = ((1, 1), (2, 2), (2, 3))
+    words, model, codec = _parts(more_tokens=11)
+    spec = NextScaleSpec(2, 3, len(words), words.convert_tokens_to_ids("<picture>"), len(words) + CODES, grids)
+    model.save_pretrained(folder / LANGUAGE_MODEL)
+    NextScaleLM(model, words, codec, spec).save_other_files(folder)
+
+
+def _parts(more_tokens: int) -> tuple[PreTrainedTokenizerFast, LlamaForCausalLM, VQModelCodec]:
     words: PreTrainedTokenizerFast = byte_tokenizer("<s>", "</s>", "<pad>", ["<picture>"])
-    config = LlamaConfig(**{**TEXT, **marks(words), "vocab_size": len(words) + CODES + 3})
+    config = LlamaConfig(**{**TEXT, **marks(words), "vocab_size": len(words) + CODES + more_tokens})
     model = LlamaForCausalLM(config)
     stir(model)
     vae = VQModel(block_out_channels=(8, 8), down_block_types=("DownEncoderBlock2D",) * 2,
                   up_block_types=("UpDecoderBlock2D",) * 2, num_vq_embeddings=CODES, norm_num_groups=4)  # fmt: skip
     stir(vae)
-    start = words.convert_tokens_to_ids("<picture>")
-    family = VQCausalLM(model, words, VQModelCodec(vae), VQCausalLMSpec(2, 3, first_code=len(words), start=start))
-    model.save_pretrained(folder / LANGUAGE_MODEL)
-    family.save_other_files(folder)
+    return words, model, VQModelCodec(vae)
 
 
 def size_of(name: str) -> tuple[int, int] | None:

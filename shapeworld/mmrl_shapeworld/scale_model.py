@@ -1,0 +1,55 @@
+"""The embedded generator of scales: a codebook of patches for pictures of all sizes, and a small Llama.
+
+A 32×32 picture is drawn in four scales of 1×1, 2×2, 4×4 and 8×8 codes, pictures of 4, 8, 16 and 32 pixels; a code is a
+square of 4×4 pixels. The folder is one that `mmrl.generation.image_tokens.next_scale_lm` reads;
+`tools.shapeworld_pretrain.scales` trains it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from mmrl.generation.image_tokens.next_scale_lm import SCALES_FILE, NextScaleSpec
+from mmrl_shapeworld.image_ar import FIRST_CODE, HEADS, INNER, LAYERS, PAD, PICTURE, SPECIAL, START, WIDTH, tokenizer
+
+SCALES = ((1, 1), (2, 2), (4, 4), (8, 8))
+PER_SCALE = (128, 256, 384, 512)
+"""The patches of the codebook that are taken from pictures of each size."""
+CODES = sum(PER_SCALE)
+PLACES = sum(rows * columns for rows, columns in SCALES)
+FIRST_PLACE = FIRST_CODE + CODES
+"""The token that stands for the first place; the others follow it."""
+
+
+def language_model() -> LlamaForCausalLM:
+    """1.1 M parameters over words, codes and places, untrained."""
+    config = LlamaConfig(
+        vocab_size=FIRST_PLACE + PLACES,
+        hidden_size=WIDTH,
+        intermediate_size=INNER,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+        max_position_embeddings=128,
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0},
+        bos_token_id=SPECIAL.index(START),
+        pad_token_id=SPECIAL.index(PAD),
+        eos_token_id=None,
+        tie_word_embeddings=False,
+    )
+    model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(bos_token_id=config.bos_token_id, pad_token_id=config.pad_token_id)
+    return model
+
+
+def save(folder: Path, model: LlamaForCausalLM, patches: Tensor) -> None:
+    """Write all that draws. `patches` is [CODES, 3, PATCH, PATCH] uint8."""
+    model.save_pretrained(folder / "language_model")
+    tokenizer().save_pretrained(folder / "tokenizer")
+    save_file({"patches": patches.contiguous()}, folder / "patches.safetensors")
+    spec = NextScaleSpec(*SCALES[-1], FIRST_CODE, SPECIAL.index(PICTURE), FIRST_PLACE, SCALES)
+    spec.write(folder / SCALES_FILE)
