@@ -50,6 +50,8 @@ VLM_JUDGE = WEIGHTS / "vlm-judge"
 """The VLM that judges pairs of pictures, of `mmrl_shapeworld.worlds.picture_pairs`."""
 IMAGE_AR = WEIGHTS / "ar-shapes-32"
 """The token image generator."""
+SCALES = WEIGHTS / "scales-shapes-32"
+"""The token image generator that draws scale by scale (`mmrl_shapeworld.scale_model`)."""
 UNIFIED = WEIGHTS / "unified-shapes-32"
 """The unified model, which draws and looks (`mmrl_shapeworld.unified_model`)."""
 DIFFUSION_DECODER = WEIGHTS / "decoder-shapes-32"
@@ -78,7 +80,7 @@ _FOLDERS: Mapping[str, Mapping[str, Path]] = {
         "judge": VLM_JUDGE,
         "unified": UNIFIED,
     },
-    "image_tokens": {"": IMAGE_AR, "unified": UNIFIED},
+    "image_tokens": {"": IMAGE_AR, "scales": SCALES, "unified": UNIFIED},
     "clip": {"": CLIP},
     "progress": {"shop": SHOP_PROGRESS},
 }
