@@ -311,7 +311,8 @@ def build_training_setup(
     if config.pretraining is not None:
         beside = models if isinstance(config.pretraining.algorithm, ReconstructionConfig) else None
         warm = _stage(config, config.pretraining.algorithm, policy, pretraining_samples, None, beside)
-        stages.append(Stage(warm.source, warm.objective, config.pretraining.iterations))
+        scale = config.pretraining.lr_scale
+        stages.append(Stage(warm.source, warm.objective, config.pretraining.iterations, lr_scale=scale))
     built_stages = []
     for number, (chosen, inputs) in enumerate(zip(config.stages, stage_inputs, strict=True)):
         staged = config.staged(chosen)
@@ -325,7 +326,9 @@ def build_training_setup(
         begin = None
         if chosen.begin is not None and models is not None:
             begin = partial(models.copy, chosen.begin, chosen.train)
-        built_stages.append(Stage(built.source, built.objective, chosen.iterations, chosen.train, begin))
+        built_stages.append(
+            Stage(built.source, built.objective, chosen.iterations, chosen.train, chosen.lr_scale, begin)
+        )
         growing += built.growing
     for number in range(config.rounds):
         turns = zip(config.stages, built_stages, strict=True)

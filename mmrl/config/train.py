@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, PositiveInt, Tag
+from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag
 
 from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
@@ -37,6 +37,8 @@ class PretrainingConfig(Section):
     """Their loss: imitation of demonstrations, or preference of the chosen over the rejected answer."""
     path: str | None = None
     """Their samples; unset: those of `data.path`."""
+    lr_scale: PositiveFloat = 1.0
+    """The factor on the learning rate in these iterations."""
 
 
 class StageDataConfig(Section):
@@ -61,6 +63,8 @@ class StageConfig(Section):
     train: str = POLICY
     """The model that learns, from its own answers or from those of samples: the policy, or a model of `models` that is
     trained, which writes one answer to each prompt."""
+    lr_scale: PositiveFloat = 1.0
+    """The factor on the learning rate of the model that learns, in the iterations of this stage."""
     begin: str | None = None
     """Each turn of the stage begins with the parameters of this model, such as `policy` for a next generation of it;
     the optimizer's running means stay. Unset: with those that the stage's last turn left."""

@@ -65,11 +65,12 @@ class Learner:
         """Forget all gradients."""
         self.optimizer.zero_grad(set_to_none=True)
 
-    def update(self, total: int, iteration: int) -> Update | None:
+    def update(self, total: int, iteration: int, lr_scale: float = 1.0) -> Update | None:
         """Make an optimizer update with the gradients that are there.
 
-        `total` is the number of updates that the learning rate's schedule ends with, and `iteration` that of the run,
-        for the error. Return None if a gradient overflowed, so that the loss scale was lowered and nothing updated.
+        `total` is the number of updates that the learning rate's schedule ends with, `iteration` that of the run, for
+        the error, and `lr_scale` a factor on the rate. Return None if a gradient overflowed, so that the loss scale was
+        lowered and nothing updated.
 
         Raises:
             RunError: the norm of the gradient is not finite; no parameter is changed.
@@ -85,7 +86,7 @@ class Learner:
                 "the last checkpoint is kept"
             )
         rate = learning_rate(self.settings.lr, self.updates, total, self.settings.warmup, self.settings.schedule)
-        rate *= self._signal_factor()
+        rate *= lr_scale * self._signal_factor()
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["lr_scale"]
         self.optimizer.step()

@@ -331,7 +331,8 @@ class TrainingLoop:
             accumulator.absorb(first, without=tuple(changes.values()))
         for name in self.objective.trained:
             learner, prefix = self.learners[name], self._prefix(name)
-            made = learner.update(self.config.iterations * self.config.epochs * self.config.updates, self.step + 1)
+            total = self.config.iterations * self.config.epochs * self.config.updates
+            made = learner.update(total, self.step + 1, self.objective.lr_scale)
             if made is not None:
                 accumulator.mean(f"{prefix}grad_norm", made.grad_norm)
                 accumulator.mean(f"{prefix}learning_rate", made.learning_rate)

@@ -293,7 +293,7 @@ def test_a_policy_that_draws_and_several_processes_are_refused():
 def run(folder: Path, *more: str, resume: bool = False) -> Path:
     words = [
         "policy.model=shapeworld:vlm-worlds", PAINTER, "algorithm={name: joint_grpo, picture: {clip: 0.01}}",
-        "rewards=[{name: shapeworld}]", "pretraining={iterations: 1, path: 'shapeworld:terse-taught'}",
+        "rewards=[{name: shapeworld}]", "pretraining={iterations: 1, path: 'shapeworld:terse-taught', lr_scale: 2}",
         "data={path: 'shapeworld:terse-train', validation: 'shapeworld:terse-development', groups: 2, group_size: 3}",
         "evaluation={prompts: 3, greedy: false}", "sampling.max_new_tokens=12", "optimizer.lr=1e-3",
         f"run.dir={folder}", "run.display=quiet", "training={iterations: 3, save_every: 1, keep_every: 1}", *more,
@@ -309,6 +309,7 @@ def whole(tmp_path_factory) -> Path:
 def test_a_run_trains_both_models_and_evaluates_pictures(whole):
     rows = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     trained = [row for row in rows if row["kind"] == "train"]
+    assert [row["learning_rate"] for row in trained] == pytest.approx([2e-3, 1e-3, 1e-3])
     assert [row["stage"] for row in trained] == [0, 1, 1] and "painter/grad_norm" not in trained[0]
     assert all(row["grad_norm"] > 0 and row["painter/grad_norm"] > 0 for row in trained[1:])
     assert all(0 <= row["evaluation/shapeworld"] <= 1 for row in rows if row["kind"] == "evaluation")

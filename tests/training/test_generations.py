@@ -17,7 +17,7 @@ PAIRS = "{name: online_dpo, writers: {chosen: future, rejected: past}}"
 WORDS = [
     "policy.train=lora",
     "models={past: {of: policy}, future: {model: 'shapeworld:sums', train: lora}}",
-    "stages=[{iterations: 2, train: future, begin: policy}, {iterations: 1}]",
+    "stages=[{iterations: 2, train: future, begin: policy}, {iterations: 1, lr_scale: 0.5}]",
     "rounds=2",
     f"algorithm={PAIRS}",
     "rewards=[{name: own_votes, args: {draws: 4}}, {name: numeric, weight: 0}]",
@@ -45,6 +45,7 @@ def parameters(run: Path, step: int, name: str) -> dict[str, torch.Tensor]:
 def test_the_next_generation_begins_as_the_policy_and_leads_it(run):
     rows = [row for row in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if row["kind"] == "train"]
     assert [row["stage"] for row in rows] == [0, 0, 1, 0, 0, 1]
+    assert [row["learning_rate"] for row in rows] == pytest.approx([1e-2, 1e-2, 5e-3] * 2)
     assert all(0 <= row["pairs/share"] <= 1 and row["tokens"] > 0 for row in rows)
     learnt = [row for row in rows if row["pairs/share"]]
     assert learnt and all(row["pairs/own_votes"] > 0 and "pairs/numeric" in row for row in learnt)

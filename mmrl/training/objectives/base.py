@@ -101,6 +101,8 @@ class Objective(ABC):
     """The capabilities that the policy must have."""
     trained: tuple[str, ...] = (POLICY,)
     """The models that an update trains, by their names in the run; the first one's rollouts are learnt from."""
+    lr_scale: float = 1.0
+    """The factor on the learning rate of an update."""
 
     def __init__(self, policy: Any, config: Any) -> None:
         self._policy, self._config = policy, config

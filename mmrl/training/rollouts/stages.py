@@ -32,6 +32,7 @@ class Stage:
     objective: Objective
     iterations: int | None = None  # each time that its turn comes; None: to the end
     model: str = POLICY  # the model that samples and learns, by its name in the run
+    lr_scale: float = 1.0  # the factor on the learning rate
     begin: Callable[[], None] | None = None  # what comes first each time that its turn comes, such as other parameters
 
 
@@ -100,6 +101,11 @@ class StagedObjective(Objective):
         """The models that the current stage trains."""
         stage = self._source.now
         return stage.objective.trained if stage.model == POLICY else (stage.model,)
+
+    @property
+    def lr_scale(self) -> float:  # type: ignore[override]  # it changes with the stage
+        """The factor of the current stage on the learning rate."""
+        return self._source.now.lr_scale
 
     def sampling_weights(self) -> AbstractContextManager[None]:
         return self._source.now.objective.sampling_weights()

@@ -137,3 +137,21 @@ def test_what_a_stage_begins_with_comes_before_each_of_its_turns():
         stages.collect(iteration, 0.0, Phases())
         seen.append(len(begun))
     assert seen == [1, 1, 1, 2, 2, 3, 3, 3] and begun == ["first", "first", "last"]
+
+
+def test_a_stage_has_a_factor_on_the_learning_rate(tmp_path):
+    """A first step of AdamW is as long as its rate for any gradient."""
+    moved = {}
+    for scale in (1.0, 0.1):
+        policy = TokenPolicy()
+        before = policy.logits.detach().clone()
+        online = source(policy, Exact(), prompts=PromptSampler(paired_samples(), 4, seed=0))
+        objective = PolicyGradient(policy, GRPOConfig())
+        stages = StagedSource([Stage(online, objective, 1, lr_scale=scale), Stage(online, objective)])
+        run = trainer(tmp_path / str(scale), online, objective=StagedObjective(stages), lr=0.3)
+        run.source = stages
+        rates = [run.iterate()[0]["learning_rate"]]
+        moved[scale] = (policy.logits - before).abs().max().item()
+        rates.append(run.iterate()[0]["learning_rate"])
+        assert rates == pytest.approx([0.3 * scale, 0.3])
+    assert moved[0.1] == pytest.approx(0.1 * moved[1.0], rel=1e-3)
