@@ -1,7 +1,7 @@
 """An experiment for the study of VARGPT-v1.1: rounds of SFT and DPO while the resolution of pictures grows.
 
 A generator that draws scale by scale learns at 16 pixels, which are its first three scales, and then at 32. At each
-resolution it imitates true pictures, and then either learns by DPO from pairs of its own pictures, of which the one
+resolution it imitates true pictures, and then either learns by DPO from pairs of pictures that it drew, where the one
 that follows the caption better by the checker is chosen, or goes on to imitate.
 """
 
@@ -14,6 +14,7 @@ from typing import Literal
 
 from mmrl.build.policies import build_policy
 from mmrl.config import load_config
+from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.policy import RolloutRequest
 from mmrl.training.run.checkpoints import Checkpoints
 from mmrl.workflows.train import train
@@ -25,6 +26,8 @@ from mmrl_shapeworld.splits import samples
 Method = Literal["none", "sft", "last", "alternating"]
 QUIET = ("run.display=quiet", "run.pictures=0", "training.save_every=1000", "evaluation={prompts: 8, samples: 1}")
 SIZES = (16, 32)
+SHARP = 0.5
+"""The temperature, of 1, 0.7 and 0.5, at which the generator is best before training."""
 
 
 def growing_resolution(
@@ -56,7 +59,8 @@ def growing_resolution(
 
     Returns:
         Of each caption's picture: `score`, the checker's partial credit, and `strict`, 1 if it is exactly right; and
-        `observed`, the probability by a network of which no reward is made that the named things are there.
+        `observed`, the probability by a network of which no reward is made that the named things are there. The same of
+        a picture at temperature 0.5, where the generator is best before training: `sharp_score` and so on.
     """
     with TemporaryDirectory() as folder:
         model = "shapeworld:scales"
@@ -96,15 +100,16 @@ def _stages(method: Method, imitated: int, preferred: int) -> list[tuple[str, in
 
 def _measured(model: str, seed: int, on: str, prompts: int) -> dict[str, Sequence[float]]:
     config = load_config("shapes-scales", [f"policy.model={model}"])
-    policy = build_policy(config.policy, config.sampling, config.media)
+    policy, network = build_policy(config.policy, config.sampling, config.media), load()
     chosen = samples(on)[:prompts]
-    requests = [RolloutRequest(sample, 1, row) for row, sample in enumerate(chosen)]
-    pictures = policy.rollout(requests, 100_000 * seed).media
-    network = load()
     captions = [Caption.from_dict(sample.answer) for sample in chosen]
-    verdicts = [judge(picture, caption) for picture, caption in zip(pictures, captions, strict=True)]
-    return {
-        "score": [verdict.score for verdict in verdicts],
-        "strict": [float(verdict.strict) for verdict in verdicts],
-        "observed": [agreement(network, picture, caption) for picture, caption in zip(pictures, captions, strict=True)],
-    }
+    found: dict[str, Sequence[float]] = {}
+    for prefix, temperature in (("", 1.0), ("sharp_", SHARP)):
+        sampling = ImageTokenSamplingConfig(temperature=temperature)
+        requests = [RolloutRequest(sample, 1, row, sampling=sampling) for row, sample in enumerate(chosen)]
+        pairs = list(zip(policy.rollout(requests, 100_000 * seed).media, captions, strict=True))
+        verdicts = [judge(picture, caption) for picture, caption in pairs]
+        found[f"{prefix}score"] = [verdict.score for verdict in verdicts]
+        found[f"{prefix}strict"] = [float(verdict.strict) for verdict in verdicts]
+        found[f"{prefix}observed"] = [agreement(network, picture, caption) for picture, caption in pairs]
+    return found

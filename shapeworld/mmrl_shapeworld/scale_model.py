@@ -47,8 +47,8 @@ def language_model() -> LlamaForCausalLM:
 
 
 def save(folder: Path, model: LlamaForCausalLM, patches: Tensor) -> None:
-    """Write all that draws. `patches` is [CODES, 3, PATCH, PATCH] uint8."""
-    model.save_pretrained(folder / "language_model")
+    """Write all that draws, in half precision. `patches` is [CODES, 3, PATCH, PATCH] uint8."""
+    model.half().save_pretrained(folder / "language_model")
     tokenizer().save_pretrained(folder / "tokenizer")
     save_file({"patches": patches.contiguous()}, folder / "patches.safetensors")
     spec = NextScaleSpec(*SCALES[-1], FIRST_CODE, SPECIAL.index(PICTURE), FIRST_PLACE, SCALES)

@@ -19,7 +19,7 @@ from mmrl_shapeworld.splits import captions, samples
 from tools.shapeworld_pretrain.pictures import rendered, to_pictures
 from tools.shapeworld_pretrain.scales import cluster_means
 
-CONFIG = ImageTokenConfig(model="shapeworld:scales", train="full", device="cpu")
+CONFIG = ImageTokenConfig(model=str(SCALES), train="full", device="cpu")
 
 
 def test_transformers_loads_the_language_model_and_it_is_small():
@@ -30,7 +30,7 @@ def test_transformers_loads_the_language_model_and_it_is_small():
 
 
 def test_the_finest_scale_of_true_codes_shows_the_true_picture():
-    """Of unseen pictures. Negative control: the picture that the scale before it shows."""
+    """The pictures are unseen; a negative control is the picture that the scale before it shows."""
     model = load_image_token_model(CONFIG, torch.device("cpu"))
     named, pictures = rendered(96, seed=502)
     codes = model.encode(to_pictures(pictures))

@@ -103,7 +103,9 @@ def describe_codes(model: LlamaForCausalLM, patches: Tensor) -> None:
     pixels = (pixels - pixels.mean(0)) / (pixels - pixels.mean(0)).square().mean().sqrt()
     for weights in (model.model.embed_tokens.weight, model.lm_head.weight):
         turn = torch.randn(pixels.shape[1], weights.shape[1]) / pixels.shape[1] ** 0.5
-        weights[image_ar.FIRST_CODE : image_ar.FIRST_CODE + len(patches)] = model.config.initializer_range * (pixels @ turn)
+        weights[image_ar.FIRST_CODE : image_ar.FIRST_CODE + len(patches)] = model.config.initializer_range * (
+            pixels @ turn
+        )
 
 
 def build_optimizers(model: nn.Module, muon: float, adamw: float) -> list[torch.optim.Optimizer]:

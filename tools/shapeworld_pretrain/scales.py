@@ -35,7 +35,7 @@ SIDE = image_ar.PATCH
 
 def train(
     folder: Path,
-    steps: int = 600,
+    steps: int = 500,
     seed: int = 0,
     batch: int = 48,
     muon: float = 0.02,
@@ -56,7 +56,7 @@ def train(
     )
     model = NextScaleLM(network, image_ar.tokenizer(), PatchCodec(patches), spec)
     named, pictured = rendered(pictures, seed=600, kinds=SEEN_KINDS)
-    codes = model.encode(to_pictures(pictured))
+    codes = torch.cat([model.encode(to_pictures(part)) for part in pictured.split(500)])
     prompts = [model.prompt(str(caption), None) for caption in named]
     optimizers = build_optimizers(network, muon, adamw)
     network.train()
