@@ -35,9 +35,10 @@ def growing_resolution(
     method: Method = "none",
     on: str = "pictured-validation",
     prompts: int = 384,
-    imitated: int = 20,
-    preferred: int = 20,
+    imitated: int = 12,
+    preferred: int = 24,
     rows: int = 96,
+    groups: int = 24,
     sft_lr: float = 2.5e-4,
     dpo_lr: float = 1e-4,
     beta: float = 0.1,
@@ -52,7 +53,8 @@ def growing_resolution(
         prompts: of them that are measured, with one picture each.
         imitated: iterations of SFT at each resolution.
         preferred: iterations of DPO after them, or of SFT in its place.
-        rows: pictures of an iteration.
+        rows: true pictures of an iteration of SFT.
+        groups: of eight pictures of an iteration of DPO; the best and the worst are a pair.
         sft_lr: of the optimizer while it imitates.
         dpo_lr: of the optimizer in DPO.
         beta: of DPO.
@@ -78,7 +80,7 @@ def growing_resolution(
                     f"policy.size=[{size}, {size}]",
                     "algorithm={name: sft}" if imitates else f"algorithm={{name: online_dpo, beta: {beta}}}",
                     f"data={{path: 'shapeworld:{path}', validation: 'shapeworld:{on}', "
-                    f"groups: {rows if imitates else rows // 8}, group_size: 8}}",
+                    f"groups: {rows if imitates else groups}, group_size: 8}}",
                     f"optimizer={{lr: {sft_lr if imitates else dpo_lr}, betas: [0.9, 0.95]}}",
                     f"training={{iterations: {count}}}",
                 ],
