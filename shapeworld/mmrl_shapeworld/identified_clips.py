@@ -60,7 +60,7 @@ def direction_of(frames: Sequence[Image.Image], motion: Motion) -> float:
 
 
 def motion_of(frames: Sequence[Image.Image]) -> float:
-    """Return how much of what is seen moves, things of all kinds: 1 minus the IoU of successive silhouettes, in [0, 1]."""
+    """Return how much things of all kinds move: 1 minus the IoU of successive silhouettes, in [0, 1]."""
     pixels = [np.asarray(frame.convert("RGB"), np.float32) for frame in frames]
     seen = [np.abs(frame - np.array(BACKGROUND)).max(axis=2) > SEEN for frame in pixels]
     return float(np.mean([1 - (a & b).sum() / max(1, (a | b).sum()) for a, b in pairwise(seen)]))
