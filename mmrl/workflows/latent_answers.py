@@ -16,7 +16,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.rewards.learned.feature_scale import FeatureScale
 from mmrl.rewards.learned.head_training import JudgedPairs, RatedAnswers
-from mmrl.rewards.learned.learned_latents import LatentEncoder, latent_features
+from mmrl.rewards.learned.learned_latents import LatentEncoder, latent_features, level_in_part
 from mmrl.seeds import fold_in
 
 BATCH = 128
@@ -86,8 +86,7 @@ def measured_levels(noise: LatentNoiseConfig) -> list[float]:
 
 def level_of_batch(noise: LatentNoiseConfig, draw: int, chance: torch.Generator) -> float:
     """Return a noise level drawn evenly from the `draw`-th of `noise.draws` equal parts of the range."""
-    share = (draw + torch.rand((), generator=chance).item()) / noise.draws
-    return noise.low + (noise.high - noise.low) * share
+    return level_in_part((noise.low, noise.high), draw, noise.draws, chance)
 
 
 def _features(

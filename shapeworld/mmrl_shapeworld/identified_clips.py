@@ -2,15 +2,16 @@
 
 The reward says whether things stay what they are.
 Clips show two things that move. Before training, the generator draws two clips of each of many prompts, and the rules
-order them by identity: the share of frames in which each thing of the prompt is seen as what it is. A reward model on
-the generator's own first layers learns from the pairs at all noise levels, and its gradient in latents trains the
-generator (`latent_refl`). The rival imitates the better clips of the same pairs.
+order them by identity: the share of frames in which each thing of the prompt is seen as what it is. A reward model, a
+linear head on states of the generator's own last layers, learns from the pairs at low noise, and its gradient in
+latents trains the generator (`latent_refl`). The rival imitates the better clips of the same pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -31,7 +32,7 @@ from mmrl_shapeworld import aligned_pictures
 from mmrl_shapeworld.aligned_pictures import OrderedPairs, subset
 from mmrl_shapeworld.checker import Reading, read
 from mmrl_shapeworld.motion import DIRECTIONS, FAR, Motion, Move, judge_clip
-from mmrl_shapeworld.scenes import picture_uri
+from mmrl_shapeworld.scenes import BACKGROUND, picture_uri
 from mmrl_shapeworld.splits import samples
 
 Method = Literal["none", "imitation", "feedback"]
@@ -39,6 +40,10 @@ LEAST = 0.05
 """The least difference of identity that orders a pair."""
 ROWS = 64
 """Clips that are drawn at once."""
+SEEN = 60.0
+"""The least difference of a channel from that of the background, of 255, by which a pixel belongs to a thing."""
+UNSEEN = 64
+"""Pairs on which a reward model is measured."""
 QUIET = ("run.display=quiet", "run.pictures=0", "training.save_every=1000", "evaluation={prompts: 8, samples: 1}")
 
 
@@ -52,6 +57,13 @@ def direction_of(frames: Sequence[Image.Image], motion: Motion) -> float:
     """Return the share of things that go their way from first to last frame, by their colours, in [0, 1]."""
     first, last = read(frames[0]), read(frames[-1])
     return float(np.mean([_goes(first, last, move) for move in motion.moves]))
+
+
+def motion_of(frames: Sequence[Image.Image]) -> float:
+    """Return how much things of all kinds move: 1 minus the IoU of successive silhouettes, in [0, 1]."""
+    pixels = [np.asarray(frame.convert("RGB"), np.float32) for frame in frames]
+    seen = [np.abs(frame - np.array(BACKGROUND)).max(axis=2) > SEEN for frame in pixels]
+    return float(np.mean([1 - (a & b).sum() / max(1, (a | b).sum()) for a, b in pairwise(seen)]))
 
 
 def _count(reading: Reading, move: Move) -> int:
@@ -71,11 +83,11 @@ def identity_feedback(
     method: Method = "none",
     on: str = "video-validation",
     prompts: int = 192,
-    drawn: int = 512,
-    pairs: int = 240,
-    iterations: int = 30,
-    lr: float = 3e-5,
-    jump: int = 10,
+    drawn: int = 640,
+    pairs: int = 440,
+    updates: int = 15,
+    lr: float = 5e-6,
+    jump: int = 3,
 ) -> dict[str, Sequence[float]]:
     """Return what clips of two things show after training.
 
@@ -86,25 +98,25 @@ def identity_feedback(
         prompts: of two things, that are measured, with one clip each.
         drawn: prompts of which the generator draws two clips, once for all seeds.
         pairs: that are learnt from, drawn by chance from all that are ordered.
-        iterations: updates of the generator.
+        updates: of the generator; with feedback three on each draw of 32 clips.
         lr: of its optimizer.
-        jump: of `latent_refl`: how early a step may be whose prediction is scored.
+        jump: of `latent_refl`: the last steps, one of which is followed in an update.
 
     Returns:
-        Of each prompt's clip: `identity`, `direction` and `score`, the checker's partial credit; with feedback also
-        `accuracy`, that of the reward model on pairs that it has not seen.
+        Of each clip: `identity`, `motion`, `direction` and `score`, the checker's partial credit; with feedback
+        also `accuracy`, that of the reward model on pairs that it has not seen.
     """
     policy, found = _loaded(), dict[str, Sequence[float]]()
     if method != "none":
         every, frames = ordered_pairs(drawn)
         own = subset(every, pairs, seed)
         if method == "imitation":
-            aligned_pictures.train(policy, "sft", own, seed, iterations, lr, beta=0.0, temperature=1.0)
+            aligned_pictures.train(policy, "sft", own, seed, updates, lr, beta=0.0, temperature=1.0)
         else:
             with TemporaryDirectory() as folder:
                 learnt = {sample.id for sample in own.samples}
-                found["accuracy"] = [_feedback(policy, Path(folder), frames, learnt, seed, iterations, lr, jump)]
-    measured: dict[str, list[float]] = {"identity": [], "direction": [], "score": []}
+                found["accuracy"] = [_feedback(policy, Path(folder), frames, learnt, seed, updates, lr, jump)]
+    measured: dict[str, list[float]] = {"identity": [], "motion": [], "direction": [], "score": []}
     chosen = of_two(on)[:prompts]
     for start in range(0, len(chosen), ROWS):
         requests = [RolloutRequest(sample, 1, row) for row, sample in enumerate(chosen[start : start + ROWS])]
@@ -113,6 +125,7 @@ def identity_feedback(
         for sample, frames in zip(rollout.samples, rollout.media, strict=True):
             motion = Motion.from_dict(sample.answer)
             measured["identity"].append(identity_of(frames, motion))
+            measured["motion"].append(motion_of(frames))
             measured["direction"].append(direction_of(frames, motion))
             measured["score"].append(judge_clip(frames, motion).score)
     return {**found, **measured}
@@ -153,7 +166,7 @@ def _feedback(
     frames: Sequence[Sample],
     learnt: Collection[str],
     seed: int,
-    iterations: int,
+    updates: int,
     lr: float,
     jump: int,
 ) -> float:
@@ -162,13 +175,19 @@ def _feedback(
     Returns the accuracy of the reward model on the other pairs.
     """
     write_samples([pair for pair in frames if pair.id in learnt], folder / "pairs.jsonl")
-    write_samples([pair for pair in frames if pair.id not in learnt], folder / "others.jsonl")
+    write_samples([pair for pair in frames if pair.id not in learnt][:UNSEEN], folder / "others.jsonl")
     write_samples(of_two("video-train"), folder / "prompts.jsonl")
     recipe = load_reward_recipe(
         "shapes-motions",
         [
             f"data={{path: '{folder / 'pairs.jsonl'}', validation: '{folder / 'others.jsonl'}'}}",
             "axes=[identity]",
+            "encoder.layers=[up_blocks.0, up_blocks.1]",
+            "encoder.noise={low: 0.05, high: 0.35, draws: 2}",
+            "encoder.prompt_components=0",  # they are the same on both sides of a pair, which a linear head compares
+            "head.hidden=0",
+            "training.steps=1000",
+            "training.weight_decay=1.0",
             f"seed={seed}",
         ],
     )
@@ -181,12 +200,12 @@ def _feedback(
                 *QUIET,
                 f"seed={seed}",
                 f"run.dir={folder / 'run'}",
-                f"algorithm={{name: latent_refl, jump: {jump}}}",
+                f"algorithm={{name: latent_refl, jump: {jump}, levels: 2}}",
                 f"rewards=[{reward}]",
-                f"data={{path: '{folder / 'prompts.jsonl'}', validation: '{folder / 'prompts.jsonl'}', groups: 24, "
-                "group_size: 2, micro_batch: 48}",
+                f"data={{path: '{folder / 'prompts.jsonl'}', validation: '{folder / 'prompts.jsonl'}', groups: 16, "
+                "group_size: 2, micro_batch: 32}",
                 f"optimizer.lr={lr}",
-                f"training={{iterations: {iterations}, epochs: 1}}",
+                f"training={{iterations: {updates // 3}, epochs: 3}}",
             ],
         ),
         policy=policy,

@@ -104,6 +104,9 @@ class LatentReFLConfig(RewardGradientConfig):
     lacking: ClassVar[str] = "reads no latents"
     name: Literal["latent_refl"] = "latent_refl"
     jump: PositiveInt | None = 10
+    levels: PositiveInt = 1
+    """The noise levels at which x_0 is scored, of which the mean counts: one drawn from each of as many equal parts of
+    the range that a reward was trained on, with new noise in each update."""
 
     def follows(self, kind: type[Any]) -> bool:
         from mmrl.rewards.core.latent_reward import LatentReward

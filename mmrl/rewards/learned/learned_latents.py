@@ -18,6 +18,7 @@ from mmrl.rewards.learned.feature_scale import FeatureScale
 from mmrl.rewards.models.model_files import ResolvedFile
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 ENCODER = "mmrl.generation.latent_encoder:GeneratorEncoder"
@@ -132,6 +133,14 @@ def latent_features(
     if with_prompts:
         features = torch.cat([features, encoder.prompt_states(latents, prompts).to(features)], dim=1)
     return features, count
+
+
+def level_in_part(noise: tuple[float, float], part: int, parts: int, chance: torch.Generator) -> float:
+    """Return a noise level drawn evenly from one of `parts` equal parts of a range, which are counted from 0."""
+    import torch
+
+    share = (part + torch.rand((), generator=chance).item()) / parts
+    return noise[0] + (noise[1] - noise[0]) * share
 
 
 def noised(clean: Tensor, sigma: float, seed: int) -> Tensor:  # [B, ...]

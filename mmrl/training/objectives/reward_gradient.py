@@ -93,7 +93,7 @@ class RewardGradient(Objective):
         for live in self.live_steps(seed):
             with torch.enable_grad():
                 drawn = self.draw(batch, live)
-                total = self.total(drawn[batch.scored.to(drawn.device)], inputs, metrics)
+                total = self.total(drawn[batch.scored.to(drawn.device)], inputs, seed, metrics)
                 counted = total if self._config.ceiling is None else total.clamp(max=self._config.ceiling)
                 loss = -counted.mean()
                 (loss * (share / copies)).backward()
@@ -115,15 +115,15 @@ class RewardGradient(Objective):
                               "them: choose latent_refl, grpo or diffusion_nft")  # fmt: skip
         return pictures
 
-    def score(self, reward: Reward, drawn: Tensor, inputs: Sequence[RewardInput]) -> Tensor:
-        """Return the scores [B] by a reward of what `draw` returned, with a graph."""
+    def score(self, reward: Reward, drawn: Tensor, inputs: Sequence[RewardInput], seed: int) -> Tensor:
+        """Return the scores [B] by a reward of what `draw` returned, with a graph; `seed` is of noise."""
         return reward.score_tensor(drawn, inputs)
 
-    def total(self, drawn: Tensor, inputs: Sequence[RewardInput], metrics: MetricAccumulator) -> Tensor:
+    def total(self, drawn: Tensor, inputs: Sequence[RewardInput], seed: int, metrics: MetricAccumulator) -> Tensor:
         """Return the weighted sum of rewards [B] float32, with a graph."""
         total = drawn.new_zeros(len(drawn))
         for each in self._rewards:
-            scores = self.score(each.reward, drawn, inputs).to(total)
+            scores = self.score(each.reward, drawn, inputs, seed).to(total)
             metrics.mean(f"live_reward/{each.reward.name}", scores.mean().item())
             total = total + each.weight * scores
         return total

@@ -30,6 +30,7 @@ from mmrl.data.sample import Sample
 from mmrl.policy import BackpropSteps, Capability, Rollout
 from mmrl.rewards import Reward
 from mmrl.rewards.core.latent_reward import LatentReward
+from mmrl.seeds import fold_in
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.latent_reward_gradient import LatentRewardGradient
@@ -59,11 +60,15 @@ class Square(Bright):
 class SquaredLatents(LatentReward):
     name, range, noise = "squared_latents", (0.0, math.inf), (0.25, 0.75)
 
+    def __init__(self):
+        self.levels = []
+
     def score_batch(self, items):
         raise AssertionError("no picture is scored")
 
     def score_latents(self, latents, sigma, batch):
-        assert sigma == 0.25 and [item.prompt for item in batch] == [item.id.split("/")[0] for item in batch]
+        assert [item.prompt for item in batch] == [item.id.split("/")[0] for item in batch]
+        self.levels.append(sigma)
         return latents.square().mean(1)
 
 
@@ -207,19 +212,39 @@ def test_noised_copies_differ_and_share_the_loss():
     torch.testing.assert_close(one, three)
 
 
-def test_feedback_on_latents_is_the_gradient_of_what_reads_them_by_hand():
-    """The latents are noised to the lowest level s of the reward, the same in each row: x = (1 - s) theta + s e."""
-    painter, gauges = Painter(), MetricAccumulator()
-    rewards = [DifferentiableReward(SquaredLatents(), 2.0)]
-    objective = LatentRewardGradient(painter, LatentReFLConfig(), rewards, STEPS)
-    objective.backward(batch((True, False, True)), 0.5, 5, gauges)
-    noise = torch.randn(4, generator=torch.Generator().manual_seed(0)).double()
-    level, thetas = SquaredLatents.noise[0], painter.theta.detach()
-    x = (1 - level) * thetas[:, None].float().double() + level * noise
-    expected = -0.5 * 2.0 * 2 * x.mean(1) * (1 - level) / 2
-    expected[1] = 0.0
-    torch.testing.assert_close(painter.theta.grad, expected, rtol=1e-5, atol=1e-8)
-    assert gauges.values()["live_reward"] == pytest.approx(2 * x.square().mean(1)[[0, 2]].mean().item(), rel=1e-5)
+def feedback_at(levels: int, seed: int) -> tuple[Painter, list[float], float]:
+    """Return a painter with its gradient, the levels that its latents were scored at, and the reward."""
+    painter, gauges, gauge = Painter(), MetricAccumulator(), SquaredLatents()
+    config = LatentReFLConfig(levels=levels)
+    objective = LatentRewardGradient(painter, config, [DifferentiableReward(gauge, 2.0)], STEPS)
+    objective.backward(batch((True, False, True)), 0.5, seed, gauges)
+    return painter, gauge.levels, gauges.values()["live_reward"]
+
+
+@pytest.mark.parametrize("levels", [1, 3])
+def test_feedback_on_latents_is_the_gradient_of_what_reads_them_by_hand(levels):
+    """Latents are noised to a level s of each part of the reward's range, the same in each row: (1 - s) theta + s e."""
+    painter, found, reward = feedback_at(levels, 5)
+    thetas, gradient, total = painter.theta.detach(), torch.zeros(ROWS).double(), 0.0
+    for part, level in enumerate(found):
+        assert 0.25 + 0.5 * part / levels <= level <= 0.25 + 0.5 * (part + 1) / levels
+        noise = torch.randn(4, generator=torch.Generator().manual_seed(fold_in(5, 4, part))).double()
+        x = (1 - level) * thetas[:, None].float().double() + level * noise
+        gradient += -0.5 * 2.0 * 2 * x.mean(1) * (1 - level) / 2 / levels
+        total += 2 * x.square().mean(1)[[0, 2]].mean().item() / levels
+    gradient[1] = 0.0
+    torch.testing.assert_close(painter.theta.grad, gradient, rtol=1e-5, atol=1e-8)
+    assert len(found) == levels and reward == pytest.approx(total, rel=1e-5)
+
+
+def test_each_update_scores_latents_at_other_levels_and_with_other_noise():
+    runs = [feedback_at(2, seed) for seed in (5, 5, 6)]
+    assert runs[0][1:] == runs[1][1:] and len({level for _, levels, _ in runs for level in levels}) == 4
+    assert not torch.equal(runs[0][0].theta.grad, runs[2][0].theta.grad)
+
+
+def test_feedback_on_latents_follows_rewards_of_latents_alone():
+    painter = Painter()
     with pytest.raises(ConfigError, match="bright reads no latents, which latent_refl needs"):
         LatentRewardGradient(painter, LatentReFLConfig(), [DifferentiableReward(Bright(), 1.0)], STEPS)
     with pytest.raises(ConfigError, match=r"shapeworld_clip reads no latents, .* one of learned_latents, set its"):
