@@ -16,6 +16,7 @@ GENERATORS: Mapping[str, Path] = {
     "inpaint": WEIGHTS / "sd-inpaint-shapes-32",
     "masks": WEIGHTS / "sd-masks-shapes-32",
     "video": WEIGHTS / "sd-video-shapes-32",
+    "swap": WEIGHTS / "vace-swap-shapes-32",
 }
 """Pipelines of diffusers. The first is also the model of plain `shapeworld`."""
 PIPELINE = GENERATORS["sd3"]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
-from mmrl.errors import ConfigError, UnsupportedError
+from mmrl.errors import ConfigError, GenerationError, UnsupportedError
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.inference import guided_rollout
 from mmrl.generation.latent_encoder import LEVEL_WAVES, GeneratorEncoder
@@ -18,6 +19,7 @@ from mmrl.rewards.core.latent_reward import LatentReward
 from mmrl.rewards.learned.score_head import HeadShape, ScoreHead
 from mmrl_shapeworld.motion import draw_clip, sample_clip, sample_motion
 from mmrl_shapeworld.shipped_models import GENERATORS
+from tests.generation import tiny_pipelines
 
 SHAPES = {"sd3": (4, 8, 8), "video": (4, 5, 8, 8)}
 LAYERS = {"sd3": ("transformer_blocks.0", "transformer_blocks.1"), "video": ("down_blocks.1", "mid_block")}
@@ -105,7 +107,9 @@ def test_videos_become_the_latents_of_the_pipeline_that_decodes_them():
     assert error.max() < 0.03
     with pytest.raises(ValueError, match="videos of one batch have 4 to 5 frames"):
         encoder.encode([clips[0], clips[1][:4]])
-    with pytest.raises(UnsupportedError, match="videos can be encoded for AnimateDiffPipeline, WanPipeline only"):
+    with pytest.raises(
+        UnsupportedError, match="videos can be encoded for AnimateDiffPipeline, WanPipeline, WanVACEPipeline only"
+    ):
         encoder_of("sd3").encode(clips)
     with pytest.raises(ConfigError, match=r"encoder.layers: name at least one module"):
         GeneratorEncoder(str(GENERATORS["sd3"]), ())
@@ -122,6 +126,21 @@ def test_clips_of_wan_are_encoded_as_its_call_decodes_them(make_policy, requests
     with torch.no_grad():
         expected = vae.encode(pixels.permute(0, 4, 1, 2, 3)).latent_dist.mode()
     torch.testing.assert_close(latents * deviation + mean, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_clips_of_wan_vace_stand_behind_their_references_in_its_loop(tmp_path):
+    policy = PipelinePolicy(tiny_pipelines.build("wan_vace"), tiny_pipelines.sampling("wan_vace", steps=2))
+    (sample, *_) = tiny_pipelines.samples("wan_vace", tmp_path)
+    rollout = policy.rollout([RolloutRequest(sample, 1, 0)], seed=3)
+    (clip,), portrait = rollout.media, load_image(sample.conditions["reference_images"])
+    encoded = torch.cat([policy.encode([[portrait]]), policy.encode([clip])], dim=2)
+    adopted = policy.rollout_from_latents([sample], [0], encoded, [clip])
+    assert adopted.clean is encoded and encoded.shape == rollout.clean.shape and encoded.shape[2] == 3
+    with torch.no_grad():
+        velocity = policy.predict_velocity(adopted, encoded, 0.5)
+        torch.testing.assert_close(velocity, policy.predict_velocity(rollout, encoded, 0.5), rtol=1e-4, atol=1e-4)
+    with pytest.raises(GenerationError, match=r"the latents are \[1, 16, 2, 2, 2\], the pipeline's own are"):
+        policy.rollout_from_latents([sample], [0], policy.encode([clip]), [clip])
 
 
 class Ramp(LatentReward):

@@ -26,6 +26,7 @@ CLASSES = {
     "inpaint": "StableDiffusionInpaintPipeline",
     "masks": "StableDiffusionInpaintPipeline",
     "video": "AnimateDiffPipeline",
+    "swap": "WanVACEPipeline",
 }
 OTHERS = [name for name in CLASSES if name != "sd3"]
 SKILLS = {

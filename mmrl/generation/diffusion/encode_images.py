@@ -28,10 +28,11 @@ ENCODABLE = (
 and, for Flux, packed. Those of the editing classes are of the size of the picture to edit. Read off the source of
 diffusers 0.42."""
 
-ENCODABLE_CLIPS = ("AnimateDiffPipeline", "WanPipeline")
+ENCODABLE_CLIPS = ("AnimateDiffPipeline", "WanPipeline", "WanVACEPipeline")
 """Pipelines whose videos can be encoded. That of AnimateDiff has an `AutoencoderKL` for each frame, whose latents the
-loop takes scaled and not shifted; that of Wan has one of videos, whose channels have a mean and a deviation each. Read
-off the source of diffusers 0.42."""
+loop takes scaled and not shifted; those of Wan have one of videos, whose channels have a mean and a deviation each. The
+loop of Wan VACE has the latents of reference images before those of the video: encode each as a video of one frame.
+Read off the source of diffusers 0.42."""
 
 
 class FirstStepLoop(RecordLoop):
@@ -91,7 +92,7 @@ def encode_clips(
     """Return the final latents [B, C, F, h, w] of the pipeline's loop that correspond to these videos.
 
     Frames are resized and cropped as by `encode_images`, and so are latents the mean of the posterior. The autoencoder
-    of Wan makes one latent frame of the first and of each further four.
+    of Wan makes one latent frame of the first and of each further four, or as many as its configuration says.
 
     Raises:
         UnsupportedError: the pipeline is not in `ENCODABLE_CLIPS`, or overflows in float16.

@@ -112,6 +112,7 @@ BUILT_IN = {
     # videos
     "background_consistency": "mmrl.rewards.images.video_consistency:BackgroundConsistency",
     "subject_consistency": "mmrl.rewards.images.video_consistency:SubjectConsistency",
+    "reference_identity": "mmrl.rewards.images.video_consistency:ReferenceIdentity",
     "appearance_style": "mmrl.rewards.images.appearance_style:AppearanceStyle",
     "temporal_flickering": "mmrl.rewards.images.video_consistency:TemporalFlickering",
     # models

@@ -151,6 +151,8 @@ class Reward(TrainerMethods, ABC):
     def score_tensor(self, images: Tensor, batch: Sequence[RewardInput]) -> Tensor:
         """Return [B] scores, with gradients, of images [B, 3, H, W] in [0, 1]; `batch` has prompts and references.
 
+        A reward that needs `video` gets videos [B, F, 3, H, W].
+
         Raises:
             RewardError: the reward is not differentiable.
         """

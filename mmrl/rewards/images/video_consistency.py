@@ -1,30 +1,29 @@
-"""Consistency of a video over time: similarity of frame features (VBench), and flickering of pixels."""
+"""Consistency of a video over time and with reference pictures: similarity of features, and flickering of pixels."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
-from mmrl.rewards.core.image_input import answer_image
+from mmrl.rewards.core.image_input import answer_image, reference_image
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput, WeightFile, clamp_below_one
 from mmrl.rewards.models.model_files import load_component, load_pretrained, torch_device, torch_dtype
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 BATCH_FRAMES = 64  # frames per forward pass of the network
 
 
-class FrameConsistency(Reward):
-    """Similarity of the frames of a video, in [0, 1]: the base class of rewards with different networks.
-
-    The mean over all frames but the first of (max(0, cos to the frame before) + max(0, cos to the first frame)) / 2.
-    """
-
-    needs, range = ("video",), (0.0, 1.0)
+class FrameFeatures(Reward):
+    """A reward that reads the frames of a video by the features of a frozen network of pictures: the base class."""
 
     def __init__(self, model: str, device: str = "auto", revision: str | None = None, dtype: str = "float32") -> None:
         """`model`: path or hub id of a CLIP of transformers, or of a network with a class token (DINO, DINOv2, ViT)."""
@@ -38,28 +37,46 @@ class FrameConsistency(Reward):
     def weight_files(self) -> tuple[WeightFile, ...]:
         return tuple(found.weight_file() for found in self._files)
 
-    def score_one(self, item: RewardInput) -> float:
+    def directions(self, frames: Sequence[Image.Image]) -> Tensor:
+        """Return the features of pictures as unit vectors, [T, D] float32."""
         import torch
         from torch.nn.functional import normalize
 
-        frames = answer_frames(item.video)
         with self._lock, torch.inference_mode():
             batches = [self._features(frames[at : at + BATCH_FRAMES]) for at in range(0, len(frames), BATCH_FRAMES)]
-        features = normalize(torch.cat(batches).float(), dim=-1)  # [T, D]
+        return normalize(torch.cat(batches).float(), dim=-1)
+
+    def _features(self, frames: Sequence[Image.Image]) -> Tensor:
+        """Return features [T, D]."""
+        weights = next(self._network.parameters())
+        pixels = self._processor(images=list(frames), return_tensors="pt")["pixel_values"].to(
+            weights.device, weights.dtype
+        )
+        if hasattr(self._network, "get_image_features"):
+            features = self._network.get_image_features(pixel_values=pixels)
+            features = getattr(features, "pooler_output", features)  # transformers 5 wraps them, version 4 does not
+        else:
+            features = self._network(pixel_values=pixels).last_hidden_state[:, 0]
+        found: Tensor = features
+        return found
+
+
+class FrameConsistency(FrameFeatures):
+    """Similarity of the frames of a video, in [0, 1]: the base class of rewards with different networks.
+
+    The mean over all frames but the first of (max(0, cos to the frame before) + max(0, cos to the first frame)) / 2.
+    """
+
+    needs, range = ("video",), (0.0, 1.0)
+
+    def score_one(self, item: RewardInput) -> float:
+        frames = answer_frames(item.video)
+        features = self.directions(frames)
         before = (features[1:] * features[:-1]).sum(-1).clamp(min=0)
         first = (features[1:] * features[:1]).sum(-1).clamp(min=0)
         similarity = float((before + first).mean() / 2)
         same = all(frame.tobytes() == frames[0].tobytes() for frame in frames[1:])
         return 1.0 if same else clamp_below_one(similarity)
-
-    def _features(self, frames: list[Any]) -> Any:
-        """Return features [T, D]."""
-        weights = next(self._network.parameters())
-        pixels = self._processor(images=frames, return_tensors="pt")["pixel_values"].to(weights.device, weights.dtype)
-        if hasattr(self._network, "get_image_features"):
-            features = self._network.get_image_features(pixel_values=pixels)
-            return getattr(features, "pooler_output", features)  # transformers 5 wraps them, version 4 does not
-        return self._network(pixel_values=pixels).last_hidden_state[:, 0]
 
 
 class _AutoModelWithoutPooler:
@@ -102,6 +119,34 @@ class BackgroundConsistency(FrameConsistency):
         self, model: str = "openai/clip-vit-base-patch32", device: str = "auto", dtype: str = "float32"
     ) -> None:
         super().__init__(model, device, dtype=dtype)
+
+
+class ReferenceIdentity(FrameFeatures):
+    """Identity of a video's subject with its reference pictures, in [0, 1], in DINO's features.
+
+    The mean over frames of max(0, cos to the nearest reference picture), of whole frames: DreamBooth's DINO score
+    (arXiv:2208.12242), of frames. The reference pictures are the condition `reference_images`, of Wan VACE. MoCha
+    (arXiv:2601.08587) reads faces alone, by ArcFace.
+    """
+
+    name = "reference_identity"
+    source = "DreamBooth's DINO score, arXiv:2208.12242; MoCha, arXiv:2601.08587"
+    needs, range = ("video", "references.reference_images"), (0.0, 1.0)
+
+    def __init__(self, model: str = "facebook/dino-vits16", device: str = "auto", dtype: str = "float32") -> None:
+        super().__init__(model, device, dtype=dtype)
+
+    def score_one(self, item: RewardInput) -> float:
+        frames = answer_frames(item.video)
+        pictures = item.references["reference_images"]
+        pictures = pictures if isinstance(pictures, list | tuple) else [pictures]
+        references = [reference_image(each, "reference_images") for each in pictures]
+        if not references:
+            raise ScoringFailed("the sample has no reference picture: give it at least one as reference_images")
+        cosines = self.directions(frames) @ self.directions(references).T  # [T, R]
+        contents = [reference.tobytes() for reference in references]
+        same = all(frame.tobytes() in contents for frame in frames)
+        return 1.0 if same else clamp_below_one(float(cosines.amax(dim=1).clamp(min=0).mean()))
 
 
 class TemporalFlickering(Reward):

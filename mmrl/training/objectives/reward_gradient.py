@@ -104,16 +104,18 @@ class RewardGradient(Objective):
             self._penalise(batch, share, seed, metrics)
 
     def draw(self, batch: MicroBatch, live: BackpropSteps) -> Tensor:
-        """Return the pictures [B, 3, H, W] of a micro-batch, with a graph.
+        """Return the pictures [B, 3, H, W] or videos [B, F, 3, H, W] of a micro-batch, with a graph.
 
         Raises:
-            ConfigError: the policy draws videos.
+            ConfigError: a reward reads pictures and the policy draws videos, or the reverse.
         """
-        pictures = self._policy.decode_with_grad(batch.rollout, live)
-        if pictures.ndim != 4:
-            raise ConfigError(f"algorithm: {self._config.name} has no gradient of videos yet, and the policy draws "
-                              "them: choose latent_refl, grpo or diffusion_nft")  # fmt: skip
-        return pictures
+        drawn = self._policy.decode_with_grad(batch.rollout, live)
+        medium, other = ("image", "video") if drawn.ndim == 4 else ("video", "image")
+        for each in self._rewards:
+            if other in each.reward.needs:
+                raise ConfigError(f"rewards: {each.reward.name} reads {other}, and the policy draws {medium}: choose "
+                                  "a reward that reads this, or latent_refl, grpo or diffusion_nft")  # fmt: skip
+        return drawn
 
     def score(self, reward: Reward, drawn: Tensor, inputs: Sequence[RewardInput], seed: int) -> Tensor:
         """Return the scores [B] by a reward of what `draw` returned, with a graph; `seed` is of noise."""

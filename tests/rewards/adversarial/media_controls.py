@@ -126,6 +126,11 @@ CONTROLS: dict[str, Control] = {
     "temporal_flickering": steady(built("temporal_flickering")),
     "background_consistency": steady(built("background_consistency", model=str(CLIP))),
     "subject_consistency": steady(dino),
+    "reference_identity": Control(
+        built("reference_identity", model=str(CLIP)),
+        filmed(STILL, reference_images=[PERFECT]),
+        [filmed(clip, reference_images=[PERFECT]) for clip in (CUT, [WHITE] * 4, [PERFECT], [])],
+    ),
     "shapeworld_consistency": steady(built("shapeworld_consistency")),
     "shapeworld": shaped(SCENE, EMPTY, NOISE, STRIP, references={"answer": CAPTION.as_dict()}),
     "shapeworld_heldout": shaped(

@@ -70,6 +70,29 @@ def test_equal_frames_score_one_and_changing_ones_less():
     assert reward.weight_files()
 
 
+def test_identity_is_the_mean_cosine_to_the_nearest_reference():
+    reward, (one, other), frames = load("reference_identity", model=str(CLIP)), noise(2), noise(3, seed=1)
+    network, processor = AutoModel.from_pretrained(CLIP).eval(), AutoImageProcessor.from_pretrained(CLIP, backend="pil")
+
+    def unit(pictures):
+        with torch.no_grad():
+            found = network.get_image_features(**processor(images=pictures, return_tensors="pt")).pooler_output.numpy()
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    def identity(clip, *references):
+        output = reward.score(
+            [RewardInput(id="a", group=0, prompt="", video=clip, references={"reference_images": references})]
+        )
+        return float(output.values[reward.name][0]), output.status[reward.name][0]
+
+    cosines = unit(frames) @ unit([one, other]).T
+    assert identity(frames, one, other)[0] == pytest.approx(np.maximum(cosines, 0).max(1).mean(), abs=1e-5)
+    assert identity(frames, one)[0] == pytest.approx(np.maximum(cosines[:, 0], 0).mean(), abs=1e-5)
+    assert identity([one, one], one, other) == (1.0, Status.OK)
+    assert identity(frames, one)[0] < identity([one, *frames], one)[0]  # more frames show it
+    assert identity(frames)[1] is Status.ERROR and identity([one], one)[1] is Status.INVALID
+
+
 @pytest.mark.parametrize("name", ["temporal_flickering", "background_consistency"])
 def test_invalid_videos_have_a_status_and_message(name):
     reward = load(name, **({"model": str(CLIP)} if name == "background_consistency" else {}))

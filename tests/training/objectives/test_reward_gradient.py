@@ -158,6 +158,41 @@ def test_reward_gradient_is_the_weighted_sum_by_hand():
     assert gauges["live_reward/bright"] == pytest.approx(1.4 / 3) and gauges["live_steps"] == 1
 
 
+class Filmer(Painter):
+    """Films row b, two frames of 4 by 4 pixels in the grey theta_b."""
+
+    def decode_with_grad(self, rollout: Rollout, live: BackpropSteps) -> Tensor:
+        self.lived.append(live)
+        return self.theta[:, None, None, None, None].expand(ROWS, 2, 3, 4, 4)
+
+
+class LastFrame(Square):
+    name, needs = "last_frame", ("video",)
+
+    def score_tensor(self, images, batch):
+        assert images.shape[1:] == (2, 3, 4, 4)
+        return images[:, -1].square().mean((1, 2, 3))
+
+
+def test_rewards_of_videos_have_gradients_too_and_those_of_pictures_are_refused():
+    filmer, gauges = Filmer(), MetricAccumulator()
+    RewardGradient(filmer, DRaFTConfig(), [DifferentiableReward(LastFrame(), 2.0)], STEPS).backward(
+        batch((True, False, True)), 1.0, 0, gauges
+    )
+    close(filmer.theta.grad, [-2 * 2 * 0.2 / 2, 0.0, -2 * 2 * 0.7 / 2])  # of -2 theta^2, the mean over two rows
+    for policy, reward, message in (
+        (Filmer(), Picture(), "picture reads image, and the policy draws video"),
+        (Painter(), LastFrame(), "last_frame reads video, and the policy draws image"),
+    ):
+        objective = RewardGradient(policy, DRaFTConfig(), [DifferentiableReward(reward, 1.0)], STEPS)
+        with pytest.raises(ConfigError, match=message):
+            objective.backward(batch((True,) * 3), 1.0, 0, MetricAccumulator())
+
+
+class Picture(Square):
+    name, needs = "picture", ("image",)
+
+
 def test_unscored_rows_have_no_gradient():
     found, _ = learn(DRaFTConfig(), [DifferentiableReward(Square(), 1.0)], scored=(True, False, True))
     close(found, [-0.2, 0.0, -0.7])
