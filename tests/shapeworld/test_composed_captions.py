@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import RewardContext, reward_input
 from mmrl_shapeworld import composed_captions
 from mmrl_shapeworld.captions import Caption, Clause
@@ -35,6 +38,7 @@ def test_each_split_has_every_form_and_questions_about_the_whole_caption_and_eac
     for split in composed_captions.NAMES:
         found = samples(split)
         assert {each.source for each in found} == {f"draw-{form}" for form in ("single", "count", "pair", "relation")}
+        assert len({each.prompt for each in found}) == len(found)
         for each in found:
             kinds = [question["kind"] for question in each.metadata["questions"]]
             assert kinds.count("whole") == 1
@@ -56,33 +60,45 @@ def test_things_are_bound_where_colour_and_shape_are_those_of_one_clause(things,
     assert bound(read(draw(scene(*things))), PAIR) == pytest.approx(share)
 
 
-class OneScene:
-    """A painter that draws one scene of every caption."""
+class Scenes:
+    """A painter that draws the same scenes of every caption."""
 
-    def __init__(self, drawn: Scene) -> None:
+    def __init__(self, *drawn: Scene) -> None:
         self.drawn = drawn
 
     def pictures(self, wanted, seed, draws=1):
-        return [[draw(self.drawn)] for _ in wanted]
+        return [[draw(self.drawn[n % len(self.drawn)]) for n in range(draws)] for _ in wanted]
+
+
+def composition(*drawn: Scene, draws: int) -> dict[str, list[float]]:
+    """Return the values of one sample, a red circle left of a blue square, with its scenes drawn in turn."""
+    sample = replace(samples("composed-development")[0], answer=PAIR.as_dict())
+    context = RewardContext(models={"painter": Scenes(*drawn)})
+    found = Composition(draws).score([reward_input(sample, "", 0, "a")], context)
+    return {name: values.tolist() for name, values in found.values.items()}
+
+
+RIGHT = scene(("red", "circle", 0.2), ("blue", "square", 0.7))
+TURNED = scene(("blue", "square", 0.2), ("red", "circle", 0.7))
+SWAPPED = scene(("red", "square", 0.2), ("blue", "circle", 0.7))
+LACKING = scene(("red", "circle", 0.2))
 
 
 @pytest.mark.parametrize(
-    ("things", "right", "counted", "share"),
-    [
-        ([("red", "circle", 0.2), ("blue", "square", 0.7)], 1, 1, 1.0),
-        ([("blue", "square", 0.2), ("red", "circle", 0.7)], 0, 1, 1.0),
-        ([("red", "square", 0.2), ("blue", "circle", 0.7)], 0, 1, 0.0),
-        ([("red", "circle", 0.2)], 0, 0, 0.5),
-    ],
+    ("drawn", "right", "share", "counted"),
+    [(RIGHT, 1, 1, 1), (TURNED, 0, 1, 1), (SWAPPED, 0, 0, 1), (LACKING, 0, 0.5, 0)],
 )
-def test_composition_tells_what_is_wrong_with_a_picture(things, right, counted, share):
-    sample = samples("composed-development")[0]
-    item = reward_input(sample, "", 0, "a")
-    item.references["answer"] = PAIR.as_dict()
-    found = Composition().score([item], RewardContext(models={"painter": OneScene(scene(*things))}))
-    values = {name: values.tolist() for name, values in found.values.items()}
-    assert values["right"] == [right] and values["counted"] == [counted]
-    np.testing.assert_allclose(values["bound"], [share])
+def test_composition_tells_what_is_wrong_with_a_picture(drawn, right, share, counted):
+    values = composition(drawn, draws=1)
+    assert (values["right"], values["bound"], values["counted"]) == ([right], [share], [counted])
+    assert 0 < values["credit"][0] <= 1
+
+
+def test_composition_is_the_mean_over_the_pictures_of_a_caption():
+    values = composition(RIGHT, TURNED, SWAPPED, LACKING, draws=4)
+    assert (values["right"], values["bound"], values["counted"]) == ([0.25], [2.5 / 4], [0.75])
+    with pytest.raises(RewardError, match="draws is 0"):
+        Composition(0)
 
 
 def test_a_run_without_a_painter_measures_nothing():
