@@ -34,6 +34,11 @@ def whole_question(caption: Caption) -> str:
     return f"is this {caption} ?"
 
 
+def relation_question(one: Clause, relation: str, other: Clause) -> str:
+    """Return the question whether a thing has a relation to another; their sizes are left out."""
+    return f"is the {one.colour} {one.shape} {relation} the {other.colour} {other.shape} ?"
+
+
 def count_question(clause: Clause) -> PictureQuestion:
     """Return how many things there are of the kind of a clause, its size left out."""
     return PictureQuestion(f"how many {clause.colour} {clause.shape}s ?", COUNTS[clause.count])
@@ -55,9 +60,9 @@ def answered_questions(caption: Caption) -> list[PictureQuestion]:
         for size in ("small", "large")
     ]
     if caption.relation is not None:
-        one, other = (f"the {clause.colour} {clause.shape}" for clause in caption.clauses)
+        one, other = caption.clauses
         found += [
-            PictureQuestion(f"is {one} {relation} {other} ?", answer)
+            PictureQuestion(relation_question(one, relation, other), answer)
             for relation, answer in ((caption.relation, YES), (OPPOSITE[caption.relation], NO))
         ]
     return found

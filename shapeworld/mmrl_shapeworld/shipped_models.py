@@ -55,6 +55,8 @@ SCALES = WEIGHTS / "scales-shapes-32"
 """The token image generator that draws scale by scale (`mmrl_shapeworld.scale_model`)."""
 UNIFIED = WEIGHTS / "unified-shapes-32"
 """The unified model, which draws and looks (`mmrl_shapeworld.unified_model`)."""
+UNIFIED_LOOKING = WEIGHTS / "unified-looking-32"
+"""The same, trained on until it looks better than it draws."""
 DIFFUSION_DECODER = WEIGHTS / "decoder-shapes-32"
 """A diffusion decoder of its codes, of `mmrl_shapeworld.diffused_pictures`."""
 CLIP = WEIGHTS / "clip-shapes"
@@ -80,8 +82,9 @@ _FOLDERS: Mapping[str, Mapping[str, Path]] = {
         "rooms": VLM_ROOMS,
         "judge": VLM_JUDGE,
         "unified": UNIFIED,
+        "unified-looking": UNIFIED_LOOKING,
     },
-    "image_tokens": {"": IMAGE_AR, "scales": SCALES, "unified": UNIFIED},
+    "image_tokens": {"": IMAGE_AR, "scales": SCALES, "unified": UNIFIED, "unified-looking": UNIFIED_LOOKING},
     "clip": {"": CLIP},
     "progress": {"shop": SHOP_PROGRESS},
 }

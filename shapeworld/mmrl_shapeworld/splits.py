@@ -14,6 +14,7 @@ import numpy as np
 
 from mmrl.data.sample import Sample
 from mmrl_shapeworld import (
+    composed_captions,
     judged_motions,
     mask_tasks,
     pictured_captions,
@@ -90,6 +91,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (tuple(task_splits.SPLITS), task_splits.samples),
     (two_tasks.NAMES, two_tasks.samples),
     (unified_splits.NAMES, unified_splits.samples),
+    (composed_captions.NAMES, composed_captions.samples),
     (mask_tasks.NAMES, mask_tasks.samples),
     (swaps.NAMES, swaps.samples),
     (reasoned_edits.NAMES, reasoned_edits.samples),

@@ -20,6 +20,7 @@ from tools.shapeworld_pretrain import (
     taught_sums,
     tool_turns,
     unified,
+    unified_look,
     vlm,
 )
 
@@ -30,7 +31,7 @@ SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42
 def main() -> None:
     """Train one part, or all of them in order."""
     parser = argparse.ArgumentParser(description=__doc__)
-    further = ("second-turns", "taught-sums", "countdown", "calls", "shop", "unified", "scales")
+    further = ("second-turns", "taught-sums", "countdown", "calls", "shop", "unified", "unified-looking", "scales")
     parser.add_argument("part", choices=[*SHARES, "painter", *reasoner.SCHEDULES, *further, "all"])
     parser.add_argument("--minutes", type=float, default=130.0, help="for the part; of `all`, each gets its share")
     parser.add_argument("--out", type=Path, required=True, help="folder that receives all that was trained")
@@ -57,6 +58,8 @@ def main() -> None:
             reasoner.train(family, args.out / f"vlm-{family}")
     if args.part in ("unified", "all"):  # `minutes` is not for it
         unified.train(args.out / "unified-shapes-32")
+    if args.part in ("unified-looking", "all"):  # from the shipped `unified-shapes-32`
+        unified_look.train(args.out / "unified-looking-32")
     if args.part in ("scales", "all"):
         scales.train(args.out / "scales-shapes-32")
         print("scales strict, partial credit:", scales.skill(args.out / "scales-shapes-32"))

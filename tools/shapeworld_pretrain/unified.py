@@ -65,13 +65,14 @@ class Drawings:
 class SquareHints(nn.Module):
     """A linear layer that tells what each square shows, and how often there is such a thing; dropped at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, further: Sequence[int] = ()) -> None:
+        """`further`: the numbers of classes of other hints, which follow the two."""
         super().__init__()
-        self.parts = (len(COLOURS) * len(SHAPES) + 1, MOST + 1)
+        self.parts = (len(COLOURS) * len(SHAPES) + 1, MOST + 1, *further)
         self.tell = nn.Linear(unified_model.WIDTH, sum(self.parts))
 
     def forward(self, seen: Tensor, hints: Tensor) -> Tensor:
-        """Return the loss [] of telling hints [N, 64, 2] from the tokens [N, 64, width] of pictures."""
+        """Return the loss [] of hints [N, 64, parts], -100 where there is none, from the tokens [N, 64, width]."""
         logits = self.tell(seen).flatten(0, 1).split(self.parts, dim=-1)
         return sum((F.cross_entropy(each, hints[..., n].flatten()) for n, each in enumerate(logits)), torch.zeros(()))
 
@@ -81,11 +82,12 @@ def drawings(count: int, seed: int, patches: Tensor) -> Drawings:
     pairs = list(scenes(count, seed, SEEN_KINDS))
     drawn = [scene for _, scene in pairs]
     pixels = to_tensor([draw(scene, unified_model.SIDE) for scene in drawn])
-    hints = torch.from_numpy(np.stack([_hints(scene) for scene in drawn]))
+    hints = torch.from_numpy(np.stack([square_hints(scene) for scene in drawn]))
     return Drawings([caption for caption, _ in pairs], drawn, pixels, codes_of(patches, pixels), hints)
 
 
-def _hints(scene: Scene) -> np.ndarray:
+def square_hints(scene: Scene) -> np.ndarray:
+    """Return the kind of thing in each square of a picture, 0: none, and its number, at most 4: [64, 2]."""
     kinds = [(colour, shape) for colour in COLOURS for shape in SHAPES]
     found = np.zeros((unified_model.SIDE,) * 2, np.int64)
     number = np.zeros_like(found)
@@ -206,18 +208,24 @@ def drawing_loss(
     named: Sequence[Caption],
     codes: Tensor,
 ) -> Tensor:
-    """Return the mean negative log-likelihood [] of codes [B, 64] after captions, in nats."""
-    batch = words([_caption_prompt(caption) for caption in named], padding=True, return_tensors="pt")
+    """Return the mean negative log-likelihood [] of codes [B, 64] after captions, some left out, in nats."""
+    batch = words([caption_prompt(caption) for caption in named], padding=True, return_tensors="pt")
     ids, mask = batch.input_ids, batch.attention_mask
     empty = (torch.rand(len(ids), 1) < EMPTY_SHARE) & (mask == 1)
     empty &= (ids != words.bos_token_id) & (ids != words.convert_tokens_to_ids(unified_model.BEGIN))
     ids = torch.where(empty, words.pad_token_id, ids)
+    return F.cross_entropy(code_logits(model, ids, mask, codes).flatten(0, 1), codes.flatten())
+
+
+def code_logits(model: JanusForConditionalGeneration, ids: Tensor, mask: Tensor, codes: Tensor) -> Tensor:
+    """Return the logits [B, 64, 512] of codes [B, 64] that follow prompts with ids and a mask [B, T]."""
     inputs = torch.cat(
         [model.get_input_embeddings()(ids), model.prepare_embeddings_for_image_generation(codes[:, :-1])], dim=1
     )
     mask = F.pad(mask, (0, codes.shape[1] - 1), value=1)
     states = _states(model, inputs, mask)[:, ids.shape[1] - 1 :]
-    return F.cross_entropy(model.model.generation_head(states).flatten(0, 1), codes.flatten())
+    logits: Tensor = model.model.generation_head(states)
+    return logits
 
 
 def answer_loss(
@@ -229,7 +237,7 @@ def answer_loss(
     squares: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return the mean negative log-likelihood [] of the answers, each a word and the end, and the loss of the hints."""
-    texts = [f"{_question_prompt(each)} {each.answer} {unified_model.END}" for each in questions]
+    texts = [f"{question_prompt(each)} {each.answer} {unified_model.END}" for each in questions]
     batch = words(texts, padding=True, return_tensors="pt")
     seen = model.model.get_image_features(pixels, return_dict=True).pooler_output
     is_picture = batch.input_ids == model.config.image_token_id
@@ -240,11 +248,13 @@ def answer_loss(
     return 2 * loss, hints(seen, squares)
 
 
-def _caption_prompt(caption: Caption) -> str:
+def caption_prompt(caption: Caption) -> str:
+    """Return the prompt that has a caption drawn."""
     return f"{unified_model.USER} {caption} {unified_model.ASSISTANT} {unified_model.BEGIN}"
 
 
-def _question_prompt(question: PictureQuestion) -> str:
+def question_prompt(question: PictureQuestion) -> str:
+    """Return the prompt of a question about a picture."""
     picture = " ".join([unified_model.BEGIN, *[unified_model.IMAGE] * unified_model.SEEN, unified_model.STOP])
     return f"{unified_model.USER} {picture} {question.text} {unified_model.ASSISTANT}"
 
@@ -289,12 +299,11 @@ def save(folder: Path, model: JanusForConditionalGeneration) -> None:
 
 
 @torch.no_grad()
-def skills(folder: Path, count: int = 256) -> dict[str, float]:
-    """Return the skills on development captions: strict pictures and their credit; answers sampled, and most likely."""
-    model = JanusForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    words, chosen, rng = unified_model.tokenizer(), captions("development")[:count], np.random.default_rng(5)
-    torch.manual_seed(0)
-    batch = words([_caption_prompt(caption) for caption in chosen], padding=True, return_tensors="pt")
+def drawn_codes(
+    model: JanusForConditionalGeneration, words: PreTrainedTokenizerFast, named: Sequence[Caption]
+) -> Tensor:
+    """Return the codes [B, 64] that a model draws of captions, at temperature 1."""
+    batch = words([caption_prompt(caption) for caption in named], padding=True, return_tensors="pt")
     inputs, mask, codes = model.get_input_embeddings()(batch.input_ids), batch.attention_mask, []
     cache = None
     for _ in range(image_ar.GRID**2):
@@ -309,12 +318,21 @@ def skills(folder: Path, count: int = 256) -> dict[str, float]:
         logits = model.model.generation_head(out.last_hidden_state[:, -1])
         codes.append(torch.multinomial(logits.softmax(-1), 1))
         inputs, mask = model.prepare_embeddings_for_image_generation(codes[-1]), F.pad(mask, (0, 1), value=1)
-    made = to_pictures(model.model.vqmodel.decode(torch.cat(codes, dim=1)))
+    return torch.cat(codes, dim=1)
+
+
+@torch.no_grad()
+def skills(folder: Path, count: int = 256) -> dict[str, float]:
+    """Return the skills on development captions: strict pictures and their credit; answers sampled, and most likely."""
+    model = JanusForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    words, chosen, rng = unified_model.tokenizer(), captions("development")[:count], np.random.default_rng(5)
+    torch.manual_seed(0)
+    made = to_pictures(model.model.vqmodel.decode(drawn_codes(model, words, chosen)))
     verdicts = [judge(picture, caption) for picture, caption in zip(made, chosen, strict=True)]
     named = list(scenes(count, 9, SEEN_KINDS))
     questions = [random_question(caption, scene, rng) for caption, scene in named]
     pixels = to_tensor([draw(scene, unified_model.SIDE) for _, scene in named])
-    batch = words([_question_prompt(each) for each in questions], padding=True, return_tensors="pt")
+    batch = words([question_prompt(each) for each in questions], padding=True, return_tensors="pt")
     logits = model(**batch, pixel_values=pixels).logits[:, -1]
     right = words.convert_tokens_to_ids([question.answer for question in questions])
     chances = logits.softmax(-1)[range(count), right]
