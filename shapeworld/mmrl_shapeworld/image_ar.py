@@ -44,10 +44,10 @@ def tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def language_model() -> LlamaForCausalLM:
-    """0.9 M parameters over words and codes, untrained."""
+def language_model(tokens: int = FIRST_CODE + CODES) -> LlamaForCausalLM:
+    """Return 0.9 M parameters over words and codes, untrained; `tokens`: the size of the vocabulary."""
     config = LlamaConfig(
-        vocab_size=FIRST_CODE + CODES,
+        vocab_size=tokens,
         hidden_size=WIDTH,
         intermediate_size=INNER,
         num_hidden_layers=LAYERS,

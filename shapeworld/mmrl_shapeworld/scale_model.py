@@ -11,10 +11,11 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from mmrl.generation.image_tokens.next_scale_lm import SCALES_FILE, NextScaleSpec
-from mmrl_shapeworld.image_ar import FIRST_CODE, HEADS, INNER, LAYERS, PAD, PICTURE, SPECIAL, START, WIDTH, tokenizer
+from mmrl_shapeworld import image_ar
+from mmrl_shapeworld.image_ar import FIRST_CODE, PICTURE, SPECIAL, tokenizer
 
 SCALES = ((1, 1), (2, 2), (4, 4), (8, 8))
 PER_SCALE = (128, 256, 384, 512)
@@ -25,25 +26,18 @@ FIRST_PLACE = FIRST_CODE + CODES
 """The token that stands for the first place; the others follow it."""
 
 
+SPEC = NextScaleSpec(
+    *SCALES[-1],
+    first_code=FIRST_CODE,
+    start=SPECIAL.index(PICTURE),
+    first_place=FIRST_PLACE,
+    scales=SCALES,
+)
+
+
 def language_model() -> LlamaForCausalLM:
-    """1.1 M parameters over words, codes and places, untrained."""
-    config = LlamaConfig(
-        vocab_size=FIRST_PLACE + PLACES,
-        hidden_size=WIDTH,
-        intermediate_size=INNER,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        max_position_embeddings=128,
-        rope_parameters={"rope_type": "default", "rope_theta": 100.0},
-        bos_token_id=SPECIAL.index(START),
-        pad_token_id=SPECIAL.index(PAD),
-        eos_token_id=None,
-        tie_word_embeddings=False,
-    )
-    model = LlamaForCausalLM(config)
-    model.generation_config = GenerationConfig(bos_token_id=config.bos_token_id, pad_token_id=config.pad_token_id)
-    return model
+    """Return 1.2 M parameters over words, codes and places, untrained."""
+    return image_ar.language_model(FIRST_PLACE + PLACES)
 
 
 def save(folder: Path, model: LlamaForCausalLM, patches: Tensor) -> None:
@@ -51,5 +45,4 @@ def save(folder: Path, model: LlamaForCausalLM, patches: Tensor) -> None:
     model.half().save_pretrained(folder / "language_model")
     tokenizer().save_pretrained(folder / "tokenizer")
     save_file({"patches": patches.contiguous()}, folder / "patches.safetensors")
-    spec = NextScaleSpec(*SCALES[-1], FIRST_CODE, SPECIAL.index(PICTURE), FIRST_PLACE, SCALES)
-    spec.write(folder / SCALES_FILE)
+    SPEC.write(folder / SCALES_FILE)

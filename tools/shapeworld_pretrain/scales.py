@@ -19,7 +19,7 @@ from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.generation.image_tokens import ImageTokenPolicy
 from mmrl.generation.image_tokens.codecs import PatchCodec
 from mmrl.generation.image_tokens.image_token_model import to_pixels
-from mmrl.generation.image_tokens.next_scale_lm import NextScaleLM, NextScaleSpec
+from mmrl.generation.image_tokens.next_scale_lm import NextScaleLM
 from mmrl.generation.image_tokens.scale_forward import forward_scales
 from mmrl.policy import RolloutRequest
 from mmrl_shapeworld import image_ar, scale_model
@@ -47,14 +47,7 @@ def train(
     patches = scale_codebook(rendered(4_000, seed=400)[1])
     network = scale_model.language_model()
     describe_codes(network, patches)
-    spec = NextScaleSpec(
-        *scale_model.SCALES[-1],
-        first_code=image_ar.FIRST_CODE,
-        start=image_ar.SPECIAL.index(image_ar.PICTURE),
-        first_place=scale_model.FIRST_PLACE,
-        scales=scale_model.SCALES,
-    )
-    model = NextScaleLM(network, image_ar.tokenizer(), PatchCodec(patches), spec)
+    model = NextScaleLM(network, image_ar.tokenizer(), PatchCodec(patches), scale_model.SPEC)
     named, pictured = rendered(pictures, seed=600, kinds=SEEN_KINDS)
     codes = torch.cat([model.encode(to_pictures(part)) for part in pictured.split(500)])
     prompts = [model.prompt(str(caption), None) for caption in named]
