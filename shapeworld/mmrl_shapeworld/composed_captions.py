@@ -108,10 +108,10 @@ class Composition(Reward):
 
     def _means(self, pictures: Sequence[Image], caption: Caption) -> dict[str, float]:
         verdicts = [judge(picture, caption) for picture in pictures]
-        values = {
+        values: dict[str, list[float]] = {
             self.name: [verdict.strict for verdict in verdicts],
             "bound": [bound(verdict.reading, caption) for verdict in verdicts],
             "counted": [len(verdict.reading.things) == caption.total for verdict in verdicts],
             "credit": [verdict.score for verdict in verdicts],
         }
-        return {name: float(np.mean(found)) for name, found in values.items()}
+        return {name: sum(found) / len(found) for name, found in values.items()}
