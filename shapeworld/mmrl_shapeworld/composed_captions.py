@@ -114,4 +114,4 @@ class Composition(Reward):
             "counted": [len(verdict.reading.things) == caption.total for verdict in verdicts],
             "credit": [verdict.score for verdict in verdicts],
         }
-        return {name: float(np.mean(found)) for name, found in values.items()}
+        return {name: sum(found) / len(found) for name, found in values.items()}
