@@ -64,7 +64,8 @@ def study_of_system(name: str) -> Study | None:
         return None
     found = next((study for study in list_studies() if study.config.paper.key == system.key), None)
     if found is None:
-        raise ConfigError(f"{system.name} has no study yet; it waits for: {system.needs}")
+        waits = "" if system.needs is None else f"; it waits for: {system.needs}"
+        raise ConfigError(f"{system.name} has no study yet{waits}")
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -72,7 +73,7 @@ def test_published_verdicts_follow_from_the_published_values():
         result = published_result(study.name)
         if result is None:
             continue
-        again = judge_claims(study, result.measures, independent=study.config.score is None)
+        again = judge_claims(study, result.measures, independent=study.config.recipe is not None)
         assert [claim.verdict for claim in again] == [claim.verdict for claim in result.claims], study.name
 
 
@@ -98,12 +99,16 @@ def test_a_study_with_the_name_of_a_system_is_its_own():
             assert name not in studies or studies[name].config.paper.key == system.key
 
 
-def test_systems_without_a_study_or_a_recipe_say_what_they_wait_for():
-    with pytest.raises(ConfigError, match=r"VARGPT-v1\.1 has no study yet; it waits for: next-scale"):
-        study_of_system("vargpt")
-    with pytest.raises(ConfigError, match="has no recipe; it waits for: next-scale"):
-        recipe_of_system("VARGPT-v1.1")
+def test_systems_without_a_study_or_a_recipe_say_what_they_wait_for(monkeypatch):
+    with pytest.raises(ConfigError, match="has no recipe; its study uses none"):
+        recipe_of_system("aurora")
     assert study_of_system("no such system") is None is recipe_of_system("no such system")
+    planned = replace(load_systems()[0], key="planned", name="Planned", recipe=None, needs="its study")
+    monkeypatch.setattr("mmrl.studies.systems.load_systems", lambda: (planned,))
+    with pytest.raises(ConfigError, match="Planned has no study yet; it waits for: its study"):
+        study_of_system("planned")
+    with pytest.raises(ConfigError, match="Planned has no recipe; it waits for: its study"):
+        recipe_of_system("Planned")
 
 
 def test_commands_find_studies_and_recipes_by_the_name_of_a_system():
