@@ -18,13 +18,13 @@ from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.policy import RolloutRequest
 from mmrl.training.run.checkpoints import Checkpoints
 from mmrl.workflows.train import train
+from mmrl_shapeworld.budgeted_runs import QUIET
 from mmrl_shapeworld.captions import Caption
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.observer import agreement, load
 from mmrl_shapeworld.splits import samples
 
 Method = Literal["none", "sft", "last", "alternating"]
-QUIET = ("run.display=quiet", "run.pictures=0", "training.save_every=1000", "evaluation={prompts: 8, samples: 1}")
 SIZES = (16, 32)
 SHARP = 0.5
 """The temperature, of 1, 0.7 and 0.5, at which the generator is best before training."""
@@ -74,6 +74,7 @@ def growing_resolution(
                 "shapes-scales",
                 [
                     *QUIET,
+                    "evaluation={prompts: 8, samples: 1}",
                     f"seed={1000 * seed + number}",
                     f"run.dir={where}",
                     f"policy.model={model}",

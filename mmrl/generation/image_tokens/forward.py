@@ -27,7 +27,8 @@ class PrefixState:
     cache: Any  # transformers' DynamicCache, or a SharedCache; `append_codes` lets it grow
     mask: Tensor  # [B, L] int64; 0 = padding
     next_position: Tensor  # [B] int64
-    states: Tensor  # [B, 1, H] the last hidden state, which the next code is drawn from
+    states: Tensor  # [B, n, H] the hidden states that the next n codes are drawn from; n is 1 for codes one by one
+    written: int = 0  # the number of codes of the image so far
 
     def select(self, index: Tensor) -> PrefixState:
         """Return these rows; a row may occur several times."""
@@ -40,18 +41,17 @@ class PrefixState:
         shared = SharedCache.begin(self.cache, self.mask, index, room)
         return replace(self, cache=shared, next_position=self.next_position[index], states=self.states[index])
 
-    def append_codes(self, codes: Tensor, written: int) -> PrefixState:
+    def append_codes(self, codes: Tensor) -> PrefixState:
         """Return the state after one more code per row, [B, 1], and the forced tokens after it.
 
-        `written` is the number of codes of the image with this one. The cache is extended in place, so the old state
-        must not be used again.
+        The cache is extended in place, so the old state must not be used again.
         """
-        embeds = self.image_model.embed_codes(codes)
+        embeds, written = self.image_model.embed_codes(codes), self.written + 1
         if forced := self.image_model.forced_tokens.get(written):
             fixed = torch.tensor([forced], device=codes.device).expand(len(codes), -1)
             embeds = torch.cat([embeds, self.image_model.embed_text(fixed)], dim=1)
         if isinstance(self.cache, SharedCache):
-            return self._append_to_shared(self.cache, embeds)
+            return replace(self._append_to_shared(self.cache, embeds), written=written)
         width = embeds.shape[1]
         mask = torch.cat([self.mask, self.mask.new_ones(len(codes), width)], dim=1)
         out = self.image_model.body(
@@ -61,7 +61,8 @@ class PrefixState:
             past_key_values=self.cache,
             use_cache=True,
         )
-        return replace(self, mask=mask, next_position=self.next_position + width, states=out.last_hidden_state[:, -1:])
+        states, next_position = out.last_hidden_state[:, -1:], self.next_position + width
+        return replace(self, mask=mask, next_position=next_position, states=states, written=written)
 
     def _append_to_shared(self, cache: SharedCache, embeds: Tensor) -> PrefixState:
         """Append embeddings [B, K, H] token by token, the only way that a shared cache supports."""

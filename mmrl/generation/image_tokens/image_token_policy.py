@@ -183,20 +183,19 @@ class ImageTokenPolicy(TokenPolicy):
         index = torch.tensor([places[ids] for ids in texts], device=self.device)
         prefix = prefill_prompts(self.image_model, different, self.device)
         now = self._begin(prefix, index)
-        head = self.image_model.code_head()
+        head, remaining = self.image_model.code_head(), self.codes_per_image
         codes: list[Tensor] = []
         log_probs: list[Tensor] = []
-        written = 0
         while True:
             raw = F.linear(self.image_model.code_states(now.states), *head)
             logits = scored_logits(_mixed(raw, len(prompts), sampling), sampling.temperature)
             drawn = sample_tokens(logits.flatten(0, 1), generator, sampling.top_p, sampling.top_k)
             codes.append(drawn.view(logits.shape[:2]))
             log_probs.append(logits.gather(-1, codes[-1][..., None])[..., 0] - logits.logsumexp(-1))
-            written += logits.shape[1]
-            if written == self.codes_per_image:
+            remaining -= logits.shape[1]
+            if not remaining:
                 return torch.cat(codes, dim=1), torch.cat(log_probs, dim=1)
-            now = now.append_codes(codes[-1].repeat(len(texts) // len(prompts), 1), written)
+            now = now.append_codes(codes[-1].repeat(len(texts) // len(prompts), 1))
 
     def _begin(self, prefix: PrefixState, index: Tensor) -> PrefixState | ScaleState:
         """Return the state that the first codes of rows `index` of a prefix are drawn from."""
@@ -209,8 +208,8 @@ class ImageTokenPolicy(TokenPolicy):
         sampling, codes, model = recording.sampling, recording.codes, self.image_model
         texts = _batch_prompts(recording.prompts, sampling)
         with self._scoring():
-            read = forward_packed if self.attention.shares_prompts and codes.shape[1] > 1 else forward_images
-            read = forward_scales if model.scales else read
+            packs = self.attention.shares_prompts and codes.shape[1] > 1
+            read = forward_scales if model.scales else forward_packed if packs else forward_images
             states = model.code_states(read(model, texts, codes.repeat(len(texts) // len(codes), 1)))
             weight, bias = model.code_head()
             if uses_fused_head(self.config.fused_log_probs, codes.numel(), len(weight)):

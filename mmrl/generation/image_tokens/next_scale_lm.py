@@ -28,7 +28,7 @@ from mmrl.config.policy import ImageTokenConfig
 from mmrl.errors import ConfigError
 from mmrl.generation.image_tokens.codecs import ImageCodec
 from mmrl.generation.image_tokens.image_token_model import SnippetRequest, quote
-from mmrl.generation.image_tokens.vq_causal_lm import VQCausalLM, VQCausalLMSpec
+from mmrl.generation.image_tokens.vq_causal_lm import VQCausalLM, VQCausalLMSpec, check_whole, read_json
 
 SCALES_FILE = "next_scale.json"
 
@@ -43,10 +43,7 @@ class NextScaleSpec(VQCausalLMSpec):
     @classmethod
     def read(cls, path: Path) -> NextScaleSpec:
         """Read the file; raise ConfigError with its name and the key if it is not valid."""
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, OSError) as err:
-            raise ConfigError(f"{path} cannot be read: {err}") from None
+        content = read_json(path)
         keys = {"scales", "first_code", "first_place", "start"}
         if not isinstance(content, dict) or set(content) != keys:
             raise ConfigError(f"{path}: expected a map with the keys {', '.join(sorted(keys))}")
@@ -54,8 +51,7 @@ class NextScaleSpec(VQCausalLMSpec):
         if not (isinstance(scales, list) and scales and all(map(_is_grid, scales))):
             raise ConfigError(f"{path}: scales must be pairs of rows and columns, as in [[1, 1], [2, 2]]")
         for key, number in content.items():
-            if type(number) is not int or number < 0:
-                raise ConfigError(f"{path}: {key} must be a whole number of at least 0, not {number!r}")
+            check_whole(path, key, number, least=0)
         return cls(rows=scales[-1][0], columns=scales[-1][1], scales=tuple(map(tuple, scales)), **content)
 
     def write(self, path: Path) -> None:

@@ -7,7 +7,7 @@ causal between scales, and full within one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,44 +18,44 @@ from mmrl.generation.image_tokens.image_token_model import ImageTokenModel
 
 @dataclass(frozen=True)
 class ScaleState:
-    """The KV cache after a prompt and the inputs of some scales, and the hidden states of the last of them."""
+    """The state after a prompt and the inputs of some scales; the codes of the last scale are drawn from it."""
 
-    prefix: PrefixState  # without the scales; its cache grows
-    mask: Tensor  # [B, L + K] int64 of the prompt and all inputs; 0 = padding
-    codes: Tensor  # [B, K'] the codes of the scales before the last
+    prefix: PrefixState  # with the inputs of these scales
+    codes: Tensor  # [B, K] the codes of the scales before the last
     scale: int  # the number of the last scale
-    states: Tensor  # [B, n, H] what its n codes are drawn from
 
-    def append_codes(self, codes: Tensor, written: int) -> ScaleState:
-        """Return the state after the codes [B, n] of a scale; `written` is the number of codes with them.
+    @property
+    def states(self) -> Tensor:
+        """The hidden states [B, n, H] that the n codes of the last scale are drawn from."""
+        return self.prefix.states
+
+    def append_codes(self, codes: Tensor) -> ScaleState:
+        """Return the state after the codes [B, n] of the last scale.
 
         The cache is extended in place, so the old state must not be used again.
         """
-        before = torch.cat([self.codes, codes], dim=1)
-        assert before.shape[1] == written
-        return _read_scale(self.prefix, self.mask, before, self.scale + 1)
+        return _read_scale(self.prefix, torch.cat([self.codes, codes], dim=1), self.scale + 1)
 
 
 def begin_scales(prefix: PrefixState) -> ScaleState:
     """Return the state that the coarsest scale is drawn from."""
-    none = prefix.mask.new_zeros(len(prefix.mask), 0)
-    return _read_scale(prefix, prefix.mask, none, 0)
+    return _read_scale(prefix, prefix.mask.new_zeros(len(prefix.mask), 0), 0)
 
 
-def _read_scale(prefix: PrefixState, mask: Tensor, codes: Tensor, scale: int) -> ScaleState:
+def _read_scale(prefix: PrefixState, codes: Tensor, scale: int) -> ScaleState:
     """Run the inputs of a scale after `codes` [B, K], those of all scales before it."""
     embeds = prefix.image_model.embed_scale(codes, scale)
     width = embeds.shape[1]
-    mask = torch.cat([mask, mask.new_ones(len(mask), width)], dim=1)
-    start = prefix.next_position + codes.shape[1]
+    mask = torch.cat([prefix.mask, prefix.mask.new_ones(len(codes), width)], dim=1)
     out = prefix.image_model.body(
         inputs_embeds=embeds,
         attention_mask=mask.bool()[:, None, None].expand(-1, 1, width, -1),
-        position_ids=start[:, None] + torch.arange(width, device=codes.device),
+        position_ids=prefix.next_position[:, None] + torch.arange(width, device=codes.device),
         past_key_values=prefix.cache,
         use_cache=True,
     )
-    return ScaleState(prefix, mask, codes, scale, out.last_hidden_state)
+    grown = replace(prefix, mask=mask, next_position=prefix.next_position + width, states=out.last_hidden_state)
+    return ScaleState(grown, codes, scale)
 
 
 def forward_scales(

@@ -33,6 +33,20 @@ SPEC_FILE = "image_tokens.json"
 LANGUAGE_MODEL, TOKENIZER = "language_model", "tokenizer"
 
 
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file; raise ConfigError with its name if it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as err:
+        raise ConfigError(f"{path} cannot be read: {err}") from None
+
+
+def check_whole(path: Path, key: str, number: Any, least: int) -> None:
+    """Raise ConfigError with the file and the key unless a value is a whole number of at least `least`."""
+    if type(number) is not int or number < least:
+        raise ConfigError(f"{path}: {key} must be a whole number of at least {least}, not {number!r}")
+
+
 @dataclass(frozen=True)
 class VQCausalLMSpec:
     """The content of `image_tokens.json`."""
@@ -45,10 +59,7 @@ class VQCausalLMSpec:
     @classmethod
     def read(cls, path: Path) -> VQCausalLMSpec:
         """Read the file; raise ConfigError with its name and the key if it is not valid."""
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, OSError) as err:
-            raise ConfigError(f"{path} cannot be read: {err}") from None
+        content = read_json(path)
         if not isinstance(content, dict) or set(content) != {"grid", "first_code", "start"}:
             raise ConfigError(f"{path}: expected a map with the keys grid, first_code and start")
         grid = content["grid"]
@@ -56,9 +67,7 @@ class VQCausalLMSpec:
             raise ConfigError(f"{path}: grid must be rows and columns, as in [8, 8], not {grid!r}")
         numbers = {"rows": grid[0], "columns": grid[1], "first_code": content["first_code"], "start": content["start"]}
         for key, number in numbers.items():
-            least = 1 if key in ("rows", "columns") else 0
-            if type(number) is not int or number < least:
-                raise ConfigError(f"{path}: {key} must be a whole number of at least {least}, not {number!r}")
+            check_whole(path, key, number, least=1 if key in ("rows", "columns") else 0)
         return cls(**numbers)
 
     def write(self, path: Path) -> None:
