@@ -130,12 +130,13 @@ class NextScaleLM(VQCausalLM):
         texts = [request.prompt, sampling.negative_prompt or ""] if guided else [request.prompt]
         warpers = [f"TopKLogitsWarper({sampling.top_k})"] if sampling.top_k else []
         warpers += [f"TopPLogitsWarper({sampling.top_p})"] if sampling.top_p < 1 else []
+        mixed = f"scores[1] + {sampling.guidance_scale} * (scores[0] - scores[1])" if guided else "scores[0]"
         if not sampling.temperature:
             warpers, chosen = [], "scores.argmax(-1)"
         else:
-            chosen = f"torch.multinomial(torch.softmax(scores / {sampling.temperature}, dim=-1), 1)[:, 0]"
+            mixed = f"({mixed}) / {sampling.temperature}"
+            chosen = "torch.multinomial(torch.softmax(scores, dim=-1), 1)[:, 0]"
         names = sorted(["AutoModelForCausalLM", "AutoTokenizer", *(each.partition("(")[0] for each in warpers)])
-        mixed = f"scores[1] + {sampling.guidance_scale} * (scores[0] - scores[1])" if guided else "scores[0]"
         return "\n".join(
             [
                 "import json",

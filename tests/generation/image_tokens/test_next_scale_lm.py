@@ -119,3 +119,11 @@ def test_the_model_card_draws_the_same_picture_without_mmrl(shared_painter, pain
         found,
     )
     assert found["image"].tobytes() == drawn.media[0].tobytes()  # of one candidate, sampling is greedy
+
+
+def test_the_model_card_cuts_probabilities_at_the_temperature(shared_painter, painter_folder):
+    """At temperature 1000 all codes are almost equally likely, so that half of the probability is half of the codes."""
+    sampling, found = ImageTokenSamplingConfig(temperature=1000.0, top_p=0.5), {}
+    request = SnippetRequest(str(painter_folder("scales")), "float32", "a dog", sampling)
+    exec(compile(shared_painter("scales").image_model.snippet(request), "model card", "exec"), found)
+    assert found["scores"].isfinite().sum(-1).tolist() == pytest.approx([CODES / 2] * 6, abs=1)
