@@ -14,7 +14,7 @@ from mmrl.build.policies import without_exploration
 from mmrl.config.algorithms.drawn_texts import JointGRPOConfig
 from mmrl.config.environment import EnvironmentConfig
 from mmrl.config.media import MediaConfig
-from mmrl.config.named_models import sampling_of
+from mmrl.config.named_models import kind_of, sampling_of
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, ServedVLMConfig, VLMConfig
 from mmrl.config.sampling import AnySamplingConfig, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.errors import ConfigError
@@ -57,6 +57,18 @@ class ModelRef:
     def painter(self) -> str | None:
         """The name of the model of its run that draws what it writes; None: its answers are its own."""
         return painter_of(self.run.config.algorithm) if self.run else None
+
+    @property
+    def answer_kind(self) -> str:
+        """The kind of the model that makes its answers: the painter's, if there is one, else the policy's."""
+        return kind_of(self.run.config, self.painter) if self.run and self.painter else self.policy.kind
+
+    @property
+    def answer_sampling(self) -> AnySamplingConfig:
+        """The sampling settings of the model that makes its answers, without exploration."""
+        if self.run is None or self.painter is None:
+            return self.sampling
+        return without_exploration(sampling_of(self.run.config, self.painter))
 
     @property
     def drawing(self) -> str:

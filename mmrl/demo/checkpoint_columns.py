@@ -68,7 +68,10 @@ class CheckpointColumns:
         return column.subject
 
     def of_kind(self, *kinds: str) -> list[str]:
-        """Return the names of the columns with policies of these kinds. An unreadable one has its base's kind."""
+        """Return the names of the columns whose answers are made by models of these kinds.
+
+        An unreadable column has the kind of its base.
+        """
         return [name for name in self.names if self._kind(name) in kinds]
 
     def in_environment(self) -> list[str]:
@@ -91,16 +94,16 @@ class CheckpointColumns:
 
     def _kind(self, name: str) -> str:
         subject = self.all[name].subject or self.all[self.all[name].base].subject
-        return subject.policy.kind if subject else ""
+        return subject.answer_kind if subject else ""
 
     def _environment(self, name: str) -> EnvironmentConfig | None:
         subject = self.all[name].subject or self.all[self.all[name].base].subject
         return subject.environment if subject else None
 
     def _add_base(self, label: str, run: Run) -> str:
-        """Add the base of a run. Runs with equal model, sampling and environment share it."""
+        """Add the base of a run. Runs with equal model, sampling, environment and painter share it."""
         subject = resolve_model(f"{run.folder}@{BASE}")
-        key = subject.policy.model_dump_json() + subject.sampling.model_dump_json()
+        key = subject.policy.model_dump_json() + subject.sampling.model_dump_json() + subject.drawing
         key += "" if subject.environment is None else subject.environment.model_dump_json()
         if key not in self._bases:
             name = f"{label}@{BASE}" if self._bases else BASE

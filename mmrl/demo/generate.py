@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from mmrl.generation.diffusion.call_arguments import check_samples
 from mmrl.generation.diffusion.denoiser_hook import find_denoisers
 from mmrl.generation.inference import rl_guidance
 from mmrl.policy import RolloutRequest
+from mmrl.training.rollouts.drawn_texts import DrawnTexts
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class GeneratedAnswers:
     sample: Sample  # as the policy received it: completed by its task
     tokens: Sequence[Sequence[int] | None]
     drift: float | None = None  # of texts: nats per token from the base, on the sampled tokens
+    written: Sequence[str] = ()  # the texts that the pictures were drawn from; empty: nothing was written for them
 
 
 def generate(
@@ -68,28 +70,36 @@ def generate(
 ) -> GeneratedAnswers:
     """Generate with one checkpoint. Equal seeds give all checkpoints equal noise.
 
+    With a painter, the settings are those of the painter, and the policy writes as in its run's evaluations.
+
     Raises:
         DemoError: its files cannot be read, or it does not accept the sample.
         Stopped: the job was stopped, between two calls of the model.
     """
     job.raise_if_stopped()
-    sampling = settings.of(subject.sampling)
-    policy: Any
+    sampling = subject.sampling if subject.painter else settings.of(subject.sampling)
     try:
-        with pool.activate(subject.name) as policy, torch.no_grad(), ExitStack() as stack:
+        with pool.answering(subject.name) as found, torch.no_grad(), ExitStack() as stack:
             job.raise_if_stopped()
+            answering: Any = found
+            policy = last = answering
+            if isinstance(found, DrawnTexts):
+                answering = replace(found, sampling=settings.of(subject.answer_sampling))
+                policy, last = answering.writer, answering.painter.policy
+                stack.enter_context(job.interruptible(*find_denoisers(last.pipeline).values()))
             sample, called = _prepared(policy, subject, sample, task)
             stack.enter_context(job.interruptible(*called))
             if isinstance(subject.policy, VLMConfig):
                 stack.enter_context(policy.answering())
-            if settings.rlg is not None and subject.step and isinstance(subject.policy, PolicyConfig):
-                stack.enter_context(rl_guidance(policy.pipeline, settings.rlg, policy.reference))
+            if settings.rlg is not None and subject.step and subject.answer_kind == "pipeline":
+                stack.enter_context(rl_guidance(last.pipeline, settings.rlg, last.reference))
             request = RolloutRequest(sample, n=settings.rows, group=0, sampling=sampling)
-            rollout = policy.rollout([request], settings.seed)
+            rollout = answering.rollout([request], settings.seed)
             tokens = rollout.token_ids if rollout.token_ids is not None else [None] * len(rollout.media)
             measured = isinstance(sampling, TokenSamplingConfig) and sampling.temperature == 1
             drift = _drift(policy, rollout) if measured else None
-            return GeneratedAnswers(list(rollout.media), sample, tokens, drift)
+            written = [each.prompt for each in rollout.drawn.samples] if rollout.drawn is not None else []
+            return GeneratedAnswers(list(rollout.media), sample, tokens, drift, written)
     except (OSError, SafetensorError, DataError, RunError) as err:
         raise DemoError(error_text(err)) from err
     except ValueError as err:  # tensors that do not match the model, or invalid arguments

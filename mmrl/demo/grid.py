@@ -29,6 +29,7 @@ class GridCell:
     scored: AnswerScores = field(default_factory=AnswerScores)
     provenance: Mapping[str, str] = field(default_factory=dict)
     read: str = ""  # of a text, the final answer as the reward parses it
+    written: str = ""  # of a picture, the text that the policy wrote for the painter
     problem: str = ""
 
 
@@ -178,8 +179,12 @@ def _cell(grid: Grid, row: int, column: str, best: str | None) -> str:
         return f'<td class="mm-broken" role="alert">{escape(cell.problem)}</td>'
     title = f"{column}, {grid.rows[row]}"
     figure = f'<figure data-cell="{escape(title)}">{media_html(cell.media, title)}</figure>'
-    read = f'<p class="mm-read"><small>read as</small> {escape(shortened(cell.read, 300))}</p>' if cell.read else ""
-    return f"<td>{figure}{read}{_rewards(grid, row, column, best)}{_provenance(cell)}</td>"
+    read, written = _note("read as", cell.read), _note("drawn from", cell.written)
+    return f"<td>{figure}{read}{written}{_rewards(grid, row, column, best)}{_provenance(cell)}</td>"
+
+
+def _note(label: str, text: str) -> str:
+    return f'<p class="mm-read"><small>{label}</small> {escape(shortened(text, 300))}</p>' if text else ""
 
 
 def media_html(media: Any, title: str) -> str:

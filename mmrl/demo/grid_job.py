@@ -79,7 +79,8 @@ def grid_job(
                 for draw, (row, media) in enumerate(zip(rows, generated.media, strict=True)):
                     found = provenance(columns, name, settings, request.prompt, draw, generated.drift)
                     read = parse_answer(generated.sample, media)[0] if isinstance(media, str) else ""
-                    grid.cells[row, name] = GridCell(media, scored[draw], found, read)
+                    written = generated.written[draw] if generated.written else ""
+                    grid.cells[row, name] = GridCell(media, scored[draw], found, read, written)
         yield Progress(grid)
 
     return StoppableJob(work)
@@ -102,7 +103,7 @@ def provenance(
     """Return the settings that reproduce an answer, as texts."""
     column, subject = columns.all[name], columns.usable(name)
     model = subject.policy.model  # an id on the hub, or a folder, of which the last part is shown
-    sampling = settings.of(subject.sampling)
+    sampling = settings.of(subject.answer_sampling)
     found = {
         "checkpoint": name,
         "run": next((label for label, folder in columns.runs.items() if folder == column.run), column.run.name),

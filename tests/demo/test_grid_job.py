@@ -2,18 +2,26 @@
 
 import shutil
 import threading
+from html import escape
 
 import gradio as gr
 import numpy as np
 import pytest
 
+from mmrl.build.datasets import load_samples
 from mmrl.data.sample import Sample
 from mmrl.demo.checkpoint_columns import CheckpointColumns
 from mmrl.demo.error_handling import Stopped, with_error_messages
 from mmrl.demo.generate import GenerationSettings, generate
+from mmrl.demo.grid import grid_html
 from mmrl.demo.grid_job import grid_job
 from mmrl.demo.jobs import StoppableJob
 from mmrl.demo.request_validation import validate_request
+from mmrl.demo.scores import DemoScorer
+from mmrl.demo.state import IMAGE_KINDS, VLM_KINDS
+from mmrl.policy import RolloutRequest
+from mmrl.training.run.run_folder import load_run
+from tests.training.joint_run import joint_run
 
 SAMPLE = Sample("s", prompt="a red circle")
 
@@ -162,3 +170,25 @@ def test_failed_jobs_report_no_path():
     with pytest.raises(gr.Error, match=r"failed on the server \(PermissionError\)") as raised:
         list(handler())
     assert "secret" not in str(raised.value)
+
+
+def test_a_writer_and_its_painter_are_compared_by_pictures(tmp_path):
+    """The pictures are those of the chain, each with the text that it was drawn from; settings are the painter's."""
+    folder = joint_run(tmp_path / "joint", "training.iterations=2", "policy.train=lora")
+    columns = CheckpointColumns([str(folder)])
+    last = columns.chosen[1]
+    assert columns.of_kind(*IMAGE_KINDS) == columns.names and not columns.of_kind(*VLM_KINDS)
+    sample = next(iter(load_samples("shapeworld:terse-development", load_run(folder).config.media)))
+    scorer = DemoScorer([load_run(folder).config])
+    as_trained, shorter = (
+        finished(grid_job(columns, scorer, sample, wanted(columns, rows=1, steps=n))) for n in (0, 2)
+    )
+    cells = [grid.cells[0, last] for grid in (as_trained, shorter)]
+    assert all(cell.scored.values["shapeworld"] >= 0 for cell in cells)
+    assert cells[0].written == cells[1].written != "" and escape(cells[0].written) in grid_html(as_trained)
+    assert not np.array_equal(pixels(cells[0].media), pixels(cells[1].media))  # the same text, drawn in fewer steps
+    assert [cell.provenance["steps"] for cell in cells] == ["3", "2"]
+    with columns.pool.answering(last) as chain:
+        request = RolloutRequest(sample, n=1, group=0, sampling=columns.usable(last).sampling)
+        alone = chain.rollout([request], 3)
+    assert np.array_equal(pixels(alone.media[0]), pixels(cells[0].media))

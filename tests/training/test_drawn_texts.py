@@ -33,8 +33,8 @@ from mmrl.training.objectives.base import MetricAccumulator, ObjectiveInputs
 from mmrl.training.objectives.joint_gradient import JointGradient
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.drawn_texts import DrawnTexts
-from mmrl.workflows.train import train
 from tests.training.gaussian_policy import GaussianPolicy
+from tests.training.joint_run import PAINTER, joint_run
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import collect, source, trainer
 
@@ -226,11 +226,6 @@ def test_evaluations_judge_pictures_of_what_is_written():
     assert found.values["right"] == pytest.approx([1.0] * 8, abs=1e-4)
 
 
-SAMPLING = (
-    "{steps: 3, guidance_scale: 1.0, pipeline_args: {max_sequence_length: 1}, transition: {name: flow_sde}, "
-    "window: {high: 2}}"
-)
-PAINTER = f"models={{painter: {{kind: pipeline, model: shapeworld, train: lora, sampling: {SAMPLING}}}}}"
 FROZEN = PAINTER.replace("train: lora, ", "")
 JOINT = "algorithm={name: joint_grpo}"
 
@@ -290,20 +285,9 @@ def test_a_policy_that_draws_and_several_processes_are_refused():
         check_processes(load_config("shapes-reasoning", [FROZEN, JOINT]), 2)
 
 
-def run(folder: Path, *more: str, resume: bool = False) -> Path:
-    words = [
-        "policy.model=shapeworld:vlm-worlds", PAINTER, "algorithm={name: joint_grpo, picture: {clip: 0.01}}",
-        "rewards=[{name: shapeworld}]", "pretraining={iterations: 1, path: 'shapeworld:terse-taught', lr_scale: 2}",
-        "data={path: 'shapeworld:terse-train', validation: 'shapeworld:terse-development', groups: 2, group_size: 3}",
-        "evaluation={prompts: 3, greedy: false}", "sampling.max_new_tokens=12", "optimizer.lr=1e-3",
-        f"run.dir={folder}", "run.display=quiet", "training={iterations: 3, save_every: 1, keep_every: 1}", *more,
-    ]  # fmt: skip
-    return train(load_config("shapes-vlm", words), folder if resume else None)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    return run(tmp_path_factory.mktemp("joint") / "whole")
+    return joint_run(tmp_path_factory.mktemp("joint") / "whole")
 
 
 def test_a_run_trains_both_models_and_evaluates_pictures(whole):
@@ -321,8 +305,8 @@ def test_a_run_trains_both_models_and_evaluates_pictures(whole):
 
 
 def test_a_resumed_run_is_the_same_to_the_bit(whole, tmp_path):
-    run(tmp_path / "cut", "training.iterations=2")
-    run(tmp_path / "cut", resume=True)
+    joint_run(tmp_path / "cut", "training.iterations=2")
+    joint_run(tmp_path / "cut", resume=True)
     for part in ("parameters", "optimizer", "parameters.painter", "optimizer.painter"):
         name = f"checkpoints/step-3/trainer/{part}.safetensors"
         one, two = load_file(whole / name), load_file(tmp_path / "cut" / name)
