@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import get_args
 
 import yaml
 
 from mmrl.config.recipes import list_recipes
 from mmrl.errors import ConfigError
+from mmrl.studies.claims import Outcome
 from mmrl.studies.published import published_result
 from mmrl.studies.study import Study, list_studies
 from mmrl.studies.study_result import StudyResult, decimal, interval_cell
@@ -32,8 +34,6 @@ class System:
     area: str
     adds: str
     claim: str
-    needs: str | None = None
-    """The capability, or the study, that it waits for; None: it has a study with a result."""
     recipe: str | None = None
     """A recipe with its settings for a model of full size."""
 
@@ -64,8 +64,7 @@ def study_of_system(name: str) -> Study | None:
         return None
     found = next((study for study in list_studies() if study.config.paper.key == system.key), None)
     if found is None:
-        waits = "" if system.needs is None else f"; it waits for: {system.needs}"
-        raise ConfigError(f"{system.name} has no study yet{waits}")
+        raise ConfigError(f"{system.name} has no study yet")
     return found
 
 
@@ -73,7 +72,7 @@ def recipe_of_system(name: str) -> str | None:
     """Return the recipe of the system of this key or name, its own or its study's; None if it is no system's name.
 
     Raises:
-        ConfigError: the system has no recipe yet.
+        ConfigError: the system has no recipe.
     """
     if (system := find_system(name)) is None:
         return None
@@ -81,9 +80,15 @@ def recipe_of_system(name: str) -> str | None:
         return system.recipe
     recipe = {study.config.paper.key: study.config.recipe for study in list_studies()}.get(system.key)
     if recipe is None:
-        reason = "its study uses none" if system.needs is None else f"it waits for: {system.needs}"
-        raise ConfigError(f"{system.name} has no recipe; {reason}")
+        raise ConfigError(f"{system.name} has no recipe; its study uses none")
     return recipe
+
+
+def verdict_counts() -> dict[Outcome, int]:
+    """Return how many systems have a study with each verdict."""
+    studies = [study for study in list_studies() if study.config.paper.key is not None]
+    found = [result.verdict for study in studies if (result := published_result(study.name)) is not None]
+    return {verdict: found.count(verdict) for verdict in get_args(Outcome)}
 
 
 def systems_page() -> str:
@@ -92,22 +97,22 @@ def systems_page() -> str:
     own = [study for study in shipped if study.config.paper.key is None]
     studies = {study.config.paper.key: study for study in shipped if study.config.paper.key is not None}
     results = {key: published_result(study.name) for key, study in studies.items()}
-    found = [result for result in results.values() if result is not None]
-    counts = {verdict: sum(r.verdict == verdict for r in found) for verdict in ("holds", "opposite", "not told apart")}
+    counts = verdict_counts()
     listed = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     lines = [
         "# Systems",
         "",
         "<!-- Written by `python -m tools.systems` from mmrl/studies/systems.yaml and docs/results/studies. -->",
         "",
-        f"{len(systems)} published systems. {len(found)} have a study with a result: {listed}. A study is one file, "
-        "which `mmrl study run NAME` runs: the claim of the paper against its own ablation, on a small world that is "
-        "drawn by rules. A verdict says what was seen there, with the interval over prompts and seeds; it is no "
-        "statement about the models of the paper.",
+        f"{len(systems)} published systems. {sum(counts.values())} have a study with a result: {listed}. A study is "
+        "one file, which `mmrl study run NAME` runs: the claim of the paper against its own ablation, on a small world "
+        "that is drawn by rules. A verdict says what was seen there, with the interval over prompts and seeds; it is "
+        "no statement about the models of the paper. A study holds if all of its claims do; the difference is that of "
+        "the first claim on which the verdict rests.",
     ]
     for area, title in AREAS.items():
-        lines += ["", f"## {title}", "", "| system | what it adds | recipe | study | verdict | difference or what is "
-                  "missing |", "|-|-|-|-|-|-|"]  # fmt: skip
+        lines += ["", f"## {title}", "", "| system | what it adds | recipe | study | verdict | difference |",
+                  "|-|-|-|-|-|-|"]  # fmt: skip
         lines += [_row(each, studies.get(each.key), results.get(each.key)) for each in systems if each.area == area]
     lines += ["", "## Studies of the suite's own", "", "Comparisons that are not of one system.", "",
               "| study | recipe | verdict | claims |", "|-|-|-|-|"]  # fmt: skip
@@ -144,12 +149,22 @@ def _row(system: System, study: Study | None, result: StudyResult | None) -> str
     )
     if study is None or result is None:
         name = f"`{study.name}`" if study else ""
-        return f"| {system.name} | {system.adds} | {recipe} | {name} | | waits for: {system.needs} |"
+        return f"| {system.name} | {system.adds} | {recipe} | {name} | not run | |"
     link = f"[{study.name}](results/studies/{study.name}.md)"
-    contrast = result.claims[0].contrasts[0]
-    interval = "" if contrast.low is None else f" ({interval_cell(contrast)})"
-    number = f"{contrast.label}: {decimal(contrast.mean, '+')}{interval}"
-    return f"| {system.name} | {system.adds} | {recipe} | {link} | {result.verdict} | {number} |"
+    return f"| {system.name} | {system.adds} | {recipe} | {link} | {result.verdict} | {_difference(result)} |"
+
+
+def _difference(result: StudyResult) -> str:
+    """Return the differences of the first claim with the study's verdict, and how many others hold."""
+    claim = next(claim for claim in result.claims if claim.verdict == result.verdict)
+    holding = sum(each.verdict == "holds" for each in result.claims)
+    contrasts, others = claim.contrasts, f"claims that hold: {holding} of {len(result.claims)}; " if holding else ""
+    if result.verdict == "holds":
+        contrasts, others = claim.contrasts[:1], ""
+    return others + "; ".join(
+        f"{each.label}: {decimal(each.mean, '+')}" + ("" if each.low is None else f" ({interval_cell(each)})")
+        for each in contrasts
+    )
 
 
 def _own_row(study: Study, result: StudyResult | None) -> str:

@@ -24,6 +24,7 @@ from mmrl.studies.systems import (
     study_of_system,
     systems_page,
     unknown_keys,
+    verdict_counts,
 )
 
 
@@ -39,9 +40,10 @@ def test_recipes_of_systems_exist():
     assert [system.key for system in load_systems() if system.recipe and system.recipe not in known] == []
 
 
-def test_a_system_waits_for_something_until_its_study_has_a_result():
-    published = {study.config.paper.key for study in list_studies() if published_result(study.name) is not None}
-    assert {system.key for system in load_systems() if system.needs is None} == published - {None}
+def test_every_system_has_a_study_with_a_result():
+    published = [study.config.paper.key for study in list_studies() if published_result(study.name) is not None]
+    assert sorted(key for key in published if key) == sorted(system.key for system in load_systems())
+    assert sum(verdict_counts().values()) == 158
 
 
 def test_every_study_is_of_a_system():
@@ -99,15 +101,23 @@ def test_a_study_with_the_name_of_a_system_is_its_own():
             assert name not in studies or studies[name].config.paper.key == system.key
 
 
-def test_systems_without_a_study_or_a_recipe_say_what_they_wait_for(monkeypatch):
+def test_the_table_has_the_difference_on_which_a_verdict_rests():
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in systems_page().splitlines() if " | " in line}
+    result = published_result("limr")
+    assert result is not None and [claim.verdict for claim in result.claims] == ["holds", "holds", "not told apart"]
+    assert "| not told apart | claims that hold: 2 of 3; aligned = all within 0.05: -0.046 (" in rows["LIMR"]
+    assert "| holds | " in rows["GDPO"] and "claims that hold" not in rows["GDPO"]
+
+
+def test_systems_without_a_study_or_a_recipe_are_named(monkeypatch):
     with pytest.raises(ConfigError, match="has no recipe; its study uses none"):
         recipe_of_system("aurora")
     assert study_of_system("no such system") is None is recipe_of_system("no such system")
-    planned = replace(load_systems()[0], key="planned", name="Planned", recipe=None, needs="its study")
+    planned = replace(load_systems()[0], key="planned", name="Planned", recipe=None)
     monkeypatch.setattr("mmrl.studies.systems.load_systems", lambda: (planned,))
-    with pytest.raises(ConfigError, match="Planned has no study yet; it waits for: its study"):
+    with pytest.raises(ConfigError, match="Planned has no study yet"):
         study_of_system("planned")
-    with pytest.raises(ConfigError, match="Planned has no recipe; it waits for: its study"):
+    with pytest.raises(ConfigError, match="Planned has no recipe; its study uses none"):
         recipe_of_system("Planned")
 
 
