@@ -38,8 +38,9 @@ from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
 from mmrl.config.algorithms.stored_answers import ALoLConfig
 from mmrl.config.algorithms.supervised import RejectionSFTConfig
 from mmrl.config.batch_sizes import BatchPlan
-from mmrl.config.named_models import kind_of, untrained_errors
-from mmrl.config.sampling import AnySamplingConfig
+from mmrl.config.denoising_validation import transition_errors
+from mmrl.config.named_models import kind_of, sampling_of, untrained_errors
+from mmrl.config.sampling import AnySamplingConfig, SamplingConfig
 from mmrl.config.train import StageConfig, TrainConfig
 from mmrl.config.validation import validation_errors
 from mmrl.data.growing_prompts import GrowingSampler
@@ -129,6 +130,7 @@ def check(config: TrainConfig) -> None:
     if errors := [
         *validation_errors(config, policy.capabilities),
         *_other_kind_errors(config, staged),
+        *_frozen_painter_errors(config),
         *untrained_errors(config),
         *_flat_reward_errors(config),
         *_cascaded_reward_errors(config),
@@ -147,9 +149,27 @@ def check(config: TrainConfig) -> None:
 def _drawn(config: TrainConfig) -> dict[str, TrainConfig]:
     """Return the configuration that the painter of drawn texts learns with, by the key of its algorithm."""
     joint = config.algorithm
-    if not isinstance(joint, JointGRPOConfig) or kind_of(config, joint.painter) == config.policy.kind:
+    if not isinstance(joint, JointGRPOConfig) or not _has_painter(config, joint, trained=True):
         return {}
     return {"algorithm.picture": config.staged(StageConfig(iterations=1, train=joint.painter, algorithm=joint.picture))}
+
+
+def _has_painter(config: TrainConfig, joint: JointGRPOConfig, trained: bool) -> bool:
+    """Return True if the run has the painter that the algorithm names, and it is trained, or is not."""
+    model = config.models.get(joint.painter)
+    return model is not None and kind_of(config, joint.painter) == "pipeline" and bool(model.trained) is trained
+
+
+def _frozen_painter_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each problem of the sampling of a painter that draws and does not learn.
+
+    It makes no decisions that are learnt from, so it may draw without chance (`ode`).
+    """
+    joint = config.algorithm
+    if isinstance(joint, JointGRPOConfig) and _has_painter(config, joint, trained=False):
+        sampling = sampling_of(config, joint.painter)
+        assert isinstance(sampling, SamplingConfig)
+        yield from (f"models.{joint.painter}.{error}" for error in transition_errors(sampling))
 
 
 def _original_prompt_errors(config: TrainConfig) -> Iterator[str]:

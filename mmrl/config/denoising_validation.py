@@ -15,7 +15,7 @@ _NOISE_NEEDED = "cps scores without its noise level, and native draws the schedu
 
 def denoising_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[str]:
     """Yield one message for each problem of `sampling` alone and with the algorithm and the batch."""
-    yield from _transition_errors(sampling)
+    yield from transition_errors(sampling)
     if config.algorithm.on_decisions:
         yield from _decision_errors(config.algorithm.name, sampling)
     yield from _branch_errors(config, sampling)
@@ -23,7 +23,8 @@ def denoising_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[
     yield from _noise_errors(config, sampling)
 
 
-def _transition_errors(sampling: SamplingConfig) -> Iterator[str]:
+def transition_errors(sampling: SamplingConfig) -> Iterator[str]:
+    """Yield one message for each problem of the transition and its window, for models that learn or do not."""
     transition, window = sampling.transition, sampling.window
     if transition.name == "ode":
         if window != WindowConfig():

@@ -255,6 +255,7 @@ JOINT = "algorithm={name: joint_grpo}"
             "algorithm.picture: .*k3 is not",
         ),
         ([PAINTER.replace("flow_sde", "ode"), JOINT], "algorithm.picture: sampling.transition.name: the ode draws"),
+        ([FROZEN.replace("flow_sde", "ode"), JOINT], "models.painter.sampling.window picks stochastic steps, and the"),
         ([PAINTER, JOINT, "policy.dtype=float16"], "policy.dtype: joint_grpo has two losses"),
         ([PAINTER, JOINT, "data.replay={name: success}"], "data.replay: joint_grpo draws single answers"),
         (
@@ -302,6 +303,15 @@ def test_a_run_trains_both_models_and_evaluates_pictures(whole):
     for part in ("parameters", "parameters.painter"):
         before, after = (load_file(whole / f"checkpoints/step-{step}/trainer/{part}.safetensors") for step in (1, 3))
         assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_frozen_painter_may_draw_without_chance(tmp_path):
+    drawn_by = FROZEN.replace("transition: {name: flow_sde}, window: {high: 2}", "transition: {name: ode}")
+    folder = joint_run(tmp_path / "ode", drawn_by, JOINT, "training.iterations=2")
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    (learnt,) = [row for row in rows if row["kind"] == "train" and row["stage"] == 1]
+    assert learnt["grad_norm"] > 0 and "painter/grad_norm" not in learnt and 0 <= learnt["reward/shapeworld"] <= 1
+    assert not (folder / "checkpoints/step-2/models").exists()
 
 
 def test_a_resumed_run_is_the_same_to_the_bit(whole, tmp_path):
