@@ -214,10 +214,8 @@ def check_processes(config: TrainConfig, count: int) -> None:
         errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
     if isinstance(config.algorithm, MixConfig) and len(config.algorithm.terms) > 1:
         errors.append("algorithm.name: mix measures the gradient of each term in one process: train with one")
-    if isinstance(config.algorithm, JointGRPOConfig):
-        errors.append(f"algorithm.name: {config.algorithm.name} draws its texts in one process: start one")
-    if trained := [name for name, model in config.models.items() if model.trained]:
-        errors.append(f"models.{trained[0]}.train: models beside the policy are trained in one process: start one")
+    if parts := [name for name, model in config.models.items() if model.of_codec]:
+        errors.append(f"models.{parts[0]}.head: the parts of a codec are trained in one process: start one")
     if config.models and config.run.place not in ("auto", "replicas"):
         errors.append(f"run.place: {config.run.place} divides the policy, and models beside it need it whole: replicas")
     if errors:

@@ -167,11 +167,15 @@ def test_a_stage_changes_parts_of_the_data_and_lists_in_models_are_read():
         load_config("shapes-reasoning", ["stages=[{iterations: 2, data: {rows: 4}}]"])
 
 
-def test_several_processes_train_the_policy_alone():
+def test_several_processes_train_models_that_each_of_them_has_whole():
     config = load_config("shapes-reasoning", list(PARTNER))
     check(config)
-    with pytest.raises(ConfigError, match="models beside the policy are trained in one process"):
-        check_processes(config, 2)
+    check_processes(config, 2)
+    with pytest.raises(ConfigError, match=r"run\.place: window divides the policy, and models beside it need it whole"):
+        check_processes(load_config("shapes-reasoning", [*PARTNER, "run.place=window"]), 2)
+    decoder = "models={decoder: {head: pixels, train: full}}"
+    with pytest.raises(ConfigError, match=r"models\.decoder\.head: the parts of a codec are trained in one process"):
+        check_processes(load_config("shapes-ar", [decoder]), 2)
 
 
 def test_a_bare_number_is_the_balance_by_gradient_norms():

@@ -11,7 +11,7 @@ import pytest
 
 from mmrl.training.run.checkpoints import Checkpoints, damage
 from tests.distributed.group import Group, start_group
-from tests.distributed.test_equal_numbers import BOUND, SHORT, TEXTS, largest_difference
+from tests.distributed.test_equal_numbers import BOUND, CASES, SHORT, TEXTS, largest_difference, tensors, train
 from tests.training.fork_server import ForkServer
 from tests.training.quickstart_run import SMALL, assert_same, contents, write_data
 
@@ -88,6 +88,16 @@ def test_run_whose_calls_are_dealt_by_lengths_is_resumed_to_the_bit(fork_server,
         runs[name] = tmp_path / name / "run"
     assert Checkpoints(runs["b"]).load_state().values["source"]["lengths"]
     assert_same(runs["a"], resume(fork_server, tmp_path / "b", 2))
+
+
+@pytest.mark.slow
+def test_models_beside_the_policy_are_resumed_by_another_number_of_processes(fork_server, tmp_path):
+    words = CASES["writer-and-painter"]
+    alone = train(fork_server, tmp_path / "a", 1, *words)
+    train(fork_server, tmp_path / "b", 2, *words, "training={iterations: 2}")
+    run = resume(fork_server, tmp_path / "b", 3, "training.iterations=4")
+    assert any(name.startswith("parameters.painter ") for name in tensors(run))
+    assert Checkpoints(run).load_state().step == 4 and largest_difference(alone, run) <= BOUND
 
 
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])

@@ -27,6 +27,10 @@ TEXTS = (
     "optimizer.eps=1e-6",  # 1e-8 makes steps of the rounding of gradients near 1e-9, which unused tokens have
 )
 CALLS = "data.micro_batch=4"
+JOINT_PAINTER = (
+    "models={painter: {kind: pipeline, model: shapeworld, train: lora, optimizer: {lr: 1.0e-4, eps: 1.0e-6}, sampling: "
+    "{steps: 3, guidance_scale: 1.0, pipeline_args: {max_sequence_length: 1}, transition: {name: flow_sde}}}}"
+)
 TRAIN = "data.path=shapeworld:vlm-train"  # which has demonstrations
 CASES: dict[str, tuple[str, ...]] = {
     "flow-grpo": (
@@ -34,6 +38,13 @@ CASES: dict[str, tuple[str, ...]] = {
         "algorithm={name: grpo, advantage: {std: batch}, kl: {coef: 0.01}}",
     ),
     "vlm-grpo": ("shapes-vlm", *TEXTS),
+    "writer-and-painter": (
+        "shapes-vlm", "policy.model=shapeworld:vlm-worlds", JOINT_PAINTER, "algorithm={name: joint_grpo, kl: 0.01}",
+        "rewards=[{name: shapeworld}]",
+        "data={path: 'shapeworld:terse-train', validation: 'shapeworld:terse-development', groups: 4, group_size: 4, "
+        "micro_batch: 4}", "evaluation={prompts: 5, batch: 2}", "training={iterations: 4}",
+        "sampling.max_new_tokens=8", "optimizer.eps=1e-6",
+    ),
 }  # fmt: skip
 """Those that every test run has."""
 FURTHER: dict[str, tuple[str, ...]] = {
@@ -84,6 +95,27 @@ FURTHER: dict[str, tuple[str, ...]] = {
     ),
     "lagged-nft": ("quickstart", *PICTURES, CALLS, "run={dir: run, display: plain, overlap: {lag: 1}}"),
     "vlm-lora": ("shapes-vlm", *TEXTS, "policy.train=lora"),
+    "critic": (
+        "shapes-reasoning", "data={path: 'shapeworld:sums-train', groups: 4, group_size: 4, micro_batch: 4}",
+        "models={critic: {model: 'shapeworld:sums', head: value, train: full}}", "algorithm.name=ppo",
+        "optimizer.eps=1e-6",
+    ),
+    "outcomes": (
+        "shapes-reasoning", "data={path: 'shapeworld:sums-train', groups: 4, group_size: 4, micro_batch: 4}",
+        "models={tokens: {model: 'shapeworld:sums', head: value, train: full}}",
+        "algorithm={name: oreal, critic: tokens}", "optimizer.eps=1e-6",
+    ),
+    "by-turns": (
+        "shapes-vlm", "policy.model=shapeworld:vlm-worlds", JOINT_PAINTER,
+        "stages=[{iterations: 1}, {iterations: 1, train: painter, rewards: [{name: shapeworld}], "
+        "data: {prompts: {name: written, by: policy, reader: {name: captions}}}}]", "rounds=5",
+        "rewards=[{name: format}]", "data={path: 'shapeworld:terse-train', groups: 4, group_size: 4, micro_batch: 4}",
+        "sampling.max_new_tokens=8", "optimizer.eps=1e-6",
+    ),
+    "unified": (
+        "shapes-unified", *PICTURES[2:], CALLS, "optimizer.eps=1e-6", "models.painter.optimizer.eps=1e-6", "rounds=5",
+        "stages.0.iterations=1", "stages.1.iterations=1", "stages.0.data={groups: 4, group_size: 4}",
+    ),
 }  # fmt: skip
 EIGHT = {
     "flow-grpo": (*CASES["flow-grpo"], "data.groups=4"),
@@ -101,7 +133,9 @@ def train(fork_server: ForkServer, folder: Path, count: int, *words: str) -> Pat
 
 
 def tensors(run: Path, part: str = "parameters") -> dict[str, Any]:
-    return load_file(Checkpoints(run).path() / "trainer" / f"{part}.safetensors")
+    """Return a part of the last checkpoint, of the policy and of all models that were trained beside it."""
+    files = sorted((Checkpoints(run).path() / "trainer").glob(f"{part}*.safetensors"))
+    return {f"{file.stem} {name}": tensor for file in files for name, tensor in load_file(file).items()}
 
 
 def largest_difference(one: Path, other: Path) -> float:
@@ -112,7 +146,7 @@ def largest_difference(one: Path, other: Path) -> float:
 
 def metrics(run: Path) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [row for row in rows if row["kind"] == "train"]
+    return [row for row in rows if row["kind"] in ("train", "evaluation")]
 
 
 @pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in FURTHER)])

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from mmrl.build.training_setup import check, check_processes
+from mmrl.build.training_setup import check
 from mmrl.config.algorithms.advantage import ParetoAdvantage
 from mmrl.config.algorithms.drawn_texts import JointGRPOConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
@@ -279,11 +279,9 @@ def test_pareto_fronts_and_the_users_prompt_go_with_a_painter_and_not_without():
         check(load_config("shapes-reasoning", ["evaluation.original_prompt=0.5"]))
 
 
-def test_a_policy_that_draws_and_several_processes_are_refused():
+def test_a_policy_that_draws_is_refused():
     with pytest.raises(ConfigError, match="joint_grpo begins with a text, and this policy writes none"):
         check(load_config("flow-grpo", [JOINT]))
-    with pytest.raises(ConfigError, match="joint_grpo draws its texts in one process"):
-        check_processes(load_config("shapes-reasoning", [FROZEN, JOINT]), 2)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from mmrl.errors import ConfigError
 from mmrl.trained_models import Critic
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import trained_decisions
+from mmrl.training.rollouts.exchange import shared_values
 from mmrl.training.run.timers import Phases
 
 
@@ -36,7 +37,8 @@ class CriticAdvantages:
         """
         found = self.source.collect(iteration, progress, phases)
         with phases("rollout"), torch.no_grad():
-            batches = [self._judged(batch) for batch in found.micro_batches]
+            estimates = shared_values(self.critic, [batch.rollout for batch in found.micro_batches])
+            batches = [self._judged(*each) for each in zip(found.micro_batches, estimates, strict=True)]
         metrics: dict[str, float] = {}
         decisions = [trained_decisions(batch) for batch in batches]
         if any(each.any() for each in decisions):
@@ -59,11 +61,11 @@ class CriticAdvantages:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.source.load_state_dict(state)
 
-    def _judged(self, batch: MicroBatch) -> MicroBatch:
+    def _judged(self, batch: MicroBatch, values: Tensor) -> MicroBatch:
         if batch.totals is None:
             raise ConfigError("algorithm: ppo learns from scored answers alone: leave demonstrations out")
         rollout, trained = batch.rollout, trained_decisions(batch)
-        values = self.critic.values(rollout).to(trained.device)
+        values = values.to(trained.device)
         rewards = at_last_decision(batch.totals.to(values).nan_to_num(0.0), rollout.mask)
         advantages, returns = generalized_advantages(
             rewards, values, rollout.mask, self.config.discount, self.config.trace

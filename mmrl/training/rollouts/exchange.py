@@ -11,11 +11,14 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, TypeVar
 
+from torch import Tensor
+
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
 from mmrl.policy import Rollout
 from mmrl.rewards.core.reward_io import RewardOutput, merge_outputs
 from mmrl.statistics.distances import thumbnail
+from mmrl.trained_models import Critic
 
 T = TypeVar("T")
 
@@ -115,6 +118,13 @@ def shared_rows(own: Sequence[T], rows: Sequence[int]) -> list[T]:
     return [found[row] for row in sorted(found)]
 
 
+def shared_values(critic: Critic, rollouts: Sequence[Rollout]) -> list[Tensor]:
+    """Return a critic's estimates [B, T] of all rollouts; each process asks its own critic about those that it made."""
+    own = [number for number, rollout in enumerate(rollouts) if not rollout.remote]
+    found = [critic.values(rollouts[number]) for number in own]
+    return shared_rows(found if len(own) == len(rollouts) else [each.cpu() for each in found], own)
+
+
 def shared_media(rollouts: Sequence[Rollout], rows: Sequence[int]) -> dict[int, Any]:
     """Return the media of these rows, whole, although other processes know the pictures of a rollout as thumbnails."""
     places = [(rollout, row) for rollout in rollouts for row in range(rollout.rows)]
@@ -181,6 +191,7 @@ def _outline(rollout: Rollout, keep_clean: bool) -> Rollout:
         episodes=None if episodes is None else [replace(each, observations=()) for each in episodes],
         branches=None if rollout.branches is None else rollout.branches.cpu(),
         versions=None if rollout.versions is None else rollout.versions.cpu(),
+        drawn=None if rollout.drawn is None else _outline(rollout.drawn, keep_clean),
         remote=True,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from mmrl.errors import ConfigError
 from mmrl.trained_models import Critic
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import trained_decisions
+from mmrl.training.rollouts.exchange import shared_values
 from mmrl.training.run.timers import Phases
 
 
@@ -33,15 +35,11 @@ class OutcomeCredits:
         """
         found = self.source.collect(iteration, progress, phases)
         with phases("rollout"), torch.no_grad():
-            importance = [self._importance(batch) for batch in found.micro_batches]
+            whole = self._importance(found.micro_batches)
         batches = found.micro_batches
         right = torch.cat([self._right(batch) for batch in batches])
         advantages = torch.cat([batch.advantages.cpu().float() for batch in batches])
         masks = [trained_decisions(batch).cpu() for batch in batches]
-        whole = None
-        if self.critic is not None:
-            known = [each for each in importance if each is not None]
-            whole = TokenImportance(_stacked([each.right for each in known]), _stacked([each.wrong for each in known]))
         mask = _stacked(masks)
         credit = outcome_credit(advantages, right, mask, self.config.negatives, whole, self.config.shaped)
         sizes = [batch.rollout.rows for batch in batches]
@@ -63,12 +61,18 @@ class OutcomeCredits:
             raise ConfigError("algorithm: oreal learns from scored answers alone")
         return batch.totals.cpu() >= self.config.threshold
 
-    def _importance(self, batch: MicroBatch) -> TokenImportance | None:
+    def _importance(self, batches: Sequence[MicroBatch]) -> TokenImportance | None:
+        """Return the importance [R, T] of the decisions of all rows, on the CPU; None without a critic."""
         if self.critic is None:
             return None
-        mask = trained_decisions(batch)
-        found = token_importance(self.critic.values(batch.rollout).to(mask.device), mask, self.config.importance_from)
-        return TokenImportance(*(each.cpu() for each in found))
+        values = shared_values(self.critic, [batch.rollout for batch in batches])
+        found = []
+        for batch, each in zip(batches, values, strict=True):
+            mask = trained_decisions(batch)
+            found.append(token_importance(each.to(mask.device), mask, self.config.importance_from))
+        return TokenImportance(
+            _stacked([each.right.cpu() for each in found]), _stacked([each.wrong.cpu() for each in found])
+        )
 
 
 def _stacked(parts: list[Tensor]) -> Tensor:
