@@ -212,8 +212,8 @@ def check_processes(config: TrainConfig, count: int) -> None:
         errors.append(f"run.overlap.interrupt: it trains with one process, and there are {count}: leave it out")
     if config.run.overlap.is_on and config.run.place not in ("auto", "replicas"):
         errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
-    if isinstance(config.algorithm, MixConfig) and len(config.algorithm.terms) > 1:
-        errors.append("algorithm.name: mix measures the gradient of each term in one process: train with one")
+    if isinstance(config.algorithm, MixConfig) and config.run.place not in ("auto", "replicas"):
+        errors.append(f"run.place: {config.run.place} divides the gradients of a mix's terms: choose replicas")
     if parts := [name for name, model in config.models.items() if model.of_codec]:
         errors.append(f"models.{parts[0]}.head: the parts of a codec are trained in one process: start one")
     if config.models and config.run.place not in ("auto", "replicas"):

@@ -149,11 +149,10 @@ def test_models_of_two_kinds_that_cannot_work_are_refused_by_key(overrides, mess
         check(load_config("shapes-vlm", overrides))
 
 
-def test_several_processes_train_no_mix_of_several_terms():
-    config = load_config("shapes-reasoning", [TEACHER, MIX])
-    check(config)
-    with pytest.raises(ConfigError, match="mix measures the gradient of each term in one process"):
-        check_processes(config, 2)
+def test_several_processes_train_a_mix_as_replicas():
+    check_processes(load_config("shapes-reasoning", [TEACHER, MIX]), 2)
+    with pytest.raises(ConfigError, match=r"run\.place: window divides the gradients of a mix's terms"):
+        check_processes(load_config("shapes-reasoning", [TEACHER, MIX, "run.place=window"]), 2)
 
 
 def test_a_stage_changes_parts_of_the_data_and_lists_in_models_are_read():

@@ -17,6 +17,8 @@ from mmrl.config.algorithms.mixture import (
     MixConfig,
     VolatilityBalanceConfig,
 )
+from mmrl.distributed import processes
+from mmrl.distributed.gradients import sum_gradients
 from mmrl.nested_state import state_of_part
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
@@ -34,9 +36,10 @@ class MixedTerms(Objective):
     """The weighted sum of the gradients of several objectives.
 
     The gradients are computed one after another and kept until the last: one more copy of the trained parameters for
-    each term. Metrics of the first term on rollouts keep their names, those of others are `NAME/...`. Gauges:
-    `gradient/NAME`, the norm of a term's gradient before its weight, `gradient/cosine/A/B` between two terms, and
-    `weight/NAME`. A term of weight 0 is not computed. One term alone is that objective to the bit.
+    each term. With several processes, each has its share of the sum of all, and the update adds the shares up again.
+    Metrics of the first term on rollouts keep their names, those of others are `NAME/...`. Gauges: `gradient/NAME`,
+    the norm of a term's gradient before its weight, `gradient/cosine/A/B` between two terms, and `weight/NAME`. A term
+    of weight 0 is not computed. One term alone is that objective to the bit.
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})
@@ -106,8 +109,9 @@ class MixedTerms(Objective):
             self._terms[number].accumulate(
                 [batches[place] for place in own], factor, [seeds[place] for place in own], found, gathers_in_calls
             )
+            sum_gradients(parameters)  # those of all processes, so that each of them measures and weighs the same
             gradients[number] = [parameter.grad for parameter in parameters]
-            own_metrics[number] = found.values()
+            own_metrics[number] = found.over_processes().values()
             metrics.absorb(found, without=() if number == self._lead else (CHECKED,), prefix=self._prefix(number))
             if number != self._lead and CHECKED in (checked := own_metrics[number]):
                 metrics.maximum(CHECKED, checked[CHECKED])
@@ -122,7 +126,7 @@ class MixedTerms(Objective):
                 )
             )
         for place, (parameter, start) in enumerate(zip(parameters, before, strict=True)):
-            parts = [(gradients[number][place], weights[number]) for number in chosen]
+            parts = [(gradients[number][place], weights[number] / processes.size()) for number in chosen]
             parameter.grad = _weighted_sum(start, parts)
 
     def begin(self) -> None:
