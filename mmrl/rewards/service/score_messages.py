@@ -1,8 +1,8 @@
 """The JSON that a reward service and its clients exchange: a batch of answers, and their scores.
 
-A request, `{"id": ..., "progress": 0.25, "answers": [...]}`, has the fields of each `RewardInput`. Images are PNG
-files, as data URIs under the single key `$image`, wherever they occur. Files that references name are sent as data
-URIs, because a service opens no path that a client names. Float32 scores survive the way to the bit; NaN is `null`.
+A request, `{"id": ..., "progress": 0.25, "seed": 7, "answers": [...]}`, has the fields of each `RewardInput`. Images
+are PNG files, as data URIs under the single key `$image`, wherever they occur. Files that references name are sent as
+data URIs, because a service opens no path that a client names. Float32 scores survive to the bit; NaN is `null`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def encode_request(request: ScoreRequest) -> bytes:
         }
         for item in request.answers
     ]
-    message = {"id": request.id, "progress": request.context.progress, "answers": answers}
+    context = request.context
+    message = {"id": request.id, "progress": context.progress, "seed": context.seed, "answers": answers}
     try:
         return json.dumps(message, default=_encoded, allow_nan=False).encode()
     except (TypeError, ValueError) as err:
@@ -87,11 +88,14 @@ def decode_request(body: bytes, max_answers: int) -> ScoreRequest:
     progress = message.get("progress", 0.0)
     if not isinstance(progress, int | float) or isinstance(progress, bool) or not 0 <= progress <= 1:
         raise BadMessage("progress: expected a number in [0, 1]")
+    seed = message.get("seed", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise BadMessage("seed: expected a whole number >= 0")
     name = message.get("id")
     if not isinstance(name, str) or not 0 < len(name) <= 200:
         raise BadMessage("id: expected a text of 1 to 200 characters")
     items = tuple(_answer(each, f"answers[{row}]") for row, each in enumerate(answers))
-    return ScoreRequest(name, items, RewardContext(progress=float(progress)))
+    return ScoreRequest(name, items, RewardContext(progress=float(progress), seed=seed))
 
 
 def encode_output(output: RewardOutput) -> bytes:

@@ -33,6 +33,14 @@ def sent(item: RewardInput) -> RewardInput:
     return decode_request(encode_request(ScoreRequest("r", (item,), RewardContext(0.5))), 8).answers[0]
 
 
+def test_the_state_of_training_survives():
+    item, context = RewardInput("a", 0, "x", text="y"), RewardContext(0.25, seed=2**62 + 1)
+    found = decode_request(encode_request(ScoreRequest("r", (item,), context)), 8)
+    assert found.context == context
+    with pytest.raises(BadMessage, match="seed"):
+        decode_request(encode_request(ScoreRequest("r", (item,), RewardContext(seed=-1))), 8)
+
+
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA"])
 def test_images_survive_pixel_by_pixel(mode):
     item = RewardInput("a", 3, "draw", image=picture(0, mode), references={"image": picture(1), "answer": [1, "x"]})
