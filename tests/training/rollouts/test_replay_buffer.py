@@ -156,7 +156,7 @@ def test_success_replay_fills_failed_groups_of_its_prompt(seed):
 
 
 def test_a_success_that_breaks_down_when_played_again_replaces_nothing():
-    """What came back belongs to the group that it was drawn for, and the other group keeps its answers."""
+    """Answers that came back belong to the groups they were drawn for, and the other group keeps its own."""
     mending = source(reward=Never())
     sampled = mending.collector(0, 0.0, Phases(), 3).collect(FixedGroupSampler(6), mending.prompts)
     groups = sampled.scored.group_index
