@@ -57,6 +57,20 @@ def test_videos_and_what_numpy_holds_survive():
     assert found.metadata == {"box": [1, 0.5]}
 
 
+def test_metadata_whose_keys_sound_like_media_is_sent_as_it_is(tmp_path):
+    """`image_id` and the like are common in data sets: no scorer misses a file there."""
+    picture(0).save(tmp_path / "a.png")
+    facts = {
+        "image_id": "COCO_0042",
+        "video_id": "a" * 400,
+        "image_caption": "a cat\0",
+        "frames": ["1-5", "7"],
+        "image_size": [4, 5],
+    }
+    found = sent(RewardInput("a", 0, "x", text="y", references=facts | {"style_image": str(tmp_path / "a.png")}))
+    assert found.references.pop("style_image").startswith("data:image/png") and found.references == facts
+
+
 def test_files_of_references_are_sent_and_missing_ones_are_named(tmp_path):
     picture(0).save(tmp_path / "a.png")
     found = sent(RewardInput("a", 0, "x", text="y", references={"image": str(tmp_path / "a.png")}))
