@@ -61,13 +61,21 @@ def build_models(config: TrainConfig, policy: Any) -> NamedModels:
     )
 
 
-def check_reward_models(rewards: Rewards, models: NamedModels) -> None:
+def check_reward_models(rewards: Rewards, models: NamedModels, overlaps: bool = False) -> None:
     """Raise unless the run has every model that its rewards ask.
 
+    `overlaps`: a thread samples and scores answers while the policy is updated.
+
     Raises:
-        ConfigError: naming a model that is missing, or that draws where a text is needed, or the other way round.
+        ConfigError: naming a model that is missing, or that draws where a text is needed, or the other way round; or
+            one that an update changes while it scores.
     """
     for name in rewards.models:
+        if overlaps:
+            raise ConfigError(
+                f"run.overlap: a reward asks the model {name} about answers while it is updated, so that no run could "
+                "be repeated: leave run.overlap out, or choose another reward"
+            )
         if name not in models:
             raise ConfigError(
                 f"rewards: a reward asks the model {name}, and the run has {', '.join(models)}: add it to models"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from mmrl.config.section import Section
+from mmrl.config.section import Section, Seed
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -187,6 +187,6 @@ class RewardModelConfig(Section):
     ensemble: PositiveInt = 1
     """Heads that differ in their start and the order of the data. Their spread says how sure the reward is."""
     training: RewardTrainingConfig = RewardTrainingConfig()
-    seed: int = 0
+    seed: Seed = 0
     out: str | None = None
     """The folder of the reward model; unset: runs/rewards/NAME."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     ModelWrapValidatorHandler,
     ValidationInfo,
@@ -23,6 +24,9 @@ from mmrl.errors import ConfigError
 STRICT = {"strict": True}
 """The validation context that is passed with `strict=True`, so that sections chosen from a registry are strict too."""
 
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""A seed that all generators take."""
+
 
 class Section(BaseModel):
     """A frozen model that rejects unknown keys; the text under each field is that field's help."""
@@ -34,14 +38,14 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _partial_sections_keep_the_defaults_of_their_field(cls, value: Any) -> Any:
-        """`kl: {coef: 0.1}` where the field's default is `KLConfig(kind="velocity_mse")` changes `coef` alone."""
-        if cls.number and isinstance(value, int | float) and not isinstance(value, bool):
-            return {cls.number: value}
+        """`kl: 0.1` or `kl: {coef: 0.1}` where the default is `KLConfig(kind="velocity_mse")` changes `coef` alone."""
+        value = _map_of(cls.number, value)
         if not isinstance(value, Mapping):
             return value
         filled = dict(value)
         for name, field in cls.model_fields.items():
-            part, default, kind = value.get(name), field.default, field.annotation
+            default, kind = field.default, field.annotation
+            part = _map_of(getattr(default, "number", None), value.get(name))
             if not (isinstance(part, Mapping) and isinstance(default, Section) and isinstance(kind, type)):
                 continue
             if isinstance(default, kind) and isinstance(written := default.model_dump(exclude_unset=True), dict):
@@ -49,6 +53,12 @@ class Section(BaseModel):
                 known = chosen.model_fields if chosen is not None else kind.model_fields
                 filled[name] = {key: each for key, each in written.items() if key in known} | dict(part)
         return filled
+
+
+def _map_of(number: str | None, value: Any) -> Any:
+    """Return a bare number as the map that it stands for in a section with this `number`; all else as it is."""
+    is_bare = number is not None and isinstance(value, int | float) and not isinstance(value, bool)
+    return {number: value} if is_bare else value
 
 
 class ComponentSection(Section):

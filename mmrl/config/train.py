@@ -17,7 +17,7 @@ from mmrl.config.named_models import POLICY, NamedModelConfig, kind_of, learner_
 from mmrl.config.policy import AnyPolicyConfig, PolicyConfig
 from mmrl.config.rewards import RewardConfig, ScoringConfig
 from mmrl.config.sampling import AnySamplingConfig, SamplingConfig
-from mmrl.config.section import Section, tag_of
+from mmrl.config.section import Section, Seed, tag_of
 from mmrl.config.starts import StartsConfig
 from mmrl.config.training import EvaluationConfig, OptimizerConfig, RunConfig, TrainingConfig
 from mmrl.errors import ConfigError
@@ -80,7 +80,7 @@ class TrainConfig(Section):
 
     name: str
     """Names the run folder and the model card."""
-    seed: int = 0
+    seed: Seed = 0
     policy: AnyPolicyConfig
     models: dict[str, NamedModelConfig] = Field(default_factory=dict)
     """Models beside the policy, by name: teachers, models that learn in `stages`, and snapshots

@@ -10,7 +10,7 @@ from mmrl.config.hacking import HackingConfig
 from mmrl.config.overlap import OverlapConfig
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import AnySamplingConfig, SamplingKind
-from mmrl.config.section import Section
+from mmrl.config.section import Section, Seed
 from mmrl.config.servers import ServersConfig
 
 MAX_REPLAY_GAP: dict[Precision, float] = {"float32": 1e-6, "float16": 1e-5, "bfloat16": 1e-4}
@@ -84,7 +84,7 @@ class EvaluationConfig(Section):
     """Validation prompts that are drawn several times each, to measure the diversity in a group; 0: do not."""
     diversity_draws: Annotated[int, Field(ge=2)] = 8
     """Draws of each of those."""
-    seed: int = 1234
+    seed: Seed = 1234
     rewards: tuple[str, ...] = ()
     """Rewards that are measured and never trained on."""
     best: str = "total"

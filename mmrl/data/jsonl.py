@@ -121,6 +121,8 @@ def _read_text(text: str, default_id: str) -> tuple[Sample | None, list[str]]:
         row = json.loads(text)
     except json.JSONDecodeError as err:
         return None, [f"is not JSON: {err.msg} at column {err.colno}"]
+    except ValueError as err:  # a number of more digits than Python reads
+        return None, [f"is not JSON that can be read: {err}"]
     except RecursionError:
         return None, ["is not JSON that can be read: it is nested too deeply"]
     return read_row(row, default_id)

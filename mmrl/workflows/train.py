@@ -236,7 +236,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         inputs = [_stage_inputs(config, stage, models, samples, rewards, load_reward, stack) for stage in config.stages]
         for suite in (rewards, *(each.rewards for each in inputs)):
             if suite is not None:
-                check_reward_models(suite, models)
+                check_reward_models(suite, models, config.run.overlap.is_on)
         pretraining_samples = samples
         if config.pretraining and config.pretraining.path:
             pretraining_samples = _prepare(policy, config, load_samples(config.pretraining.path, config.media))

@@ -10,7 +10,7 @@ import pytest
 
 from mmrl.config.algorithms.advantage import ADVANTAGES
 from mmrl.config.algorithms.base import OBJECTIVES, AlgorithmConfig
-from mmrl.config.algorithms.policy_gradient import GRPOConfig, PolicyGradientConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig, PolicyGradientConfig, UniGRPOConfig
 from mmrl.config.algorithms.policy_losses import POLICY_LOSSES, PolicyLossConfig
 from mmrl.config.loading.load import parse_config
 from mmrl.config.section import Section
@@ -97,6 +97,21 @@ def test_presets_can_be_overridden():
     config = parse_config(SMALLEST, "tiny.yaml", ["algorithm={name: dapo, clip: {high: 0.3}, kl: {coef: 0.01}}"])
     clip = config.algorithm.clip
     assert (clip.low, clip.high, config.algorithm.aggregate, config.algorithm.kl.coef) == (0.2, 0.3, "token", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "expected"),
+    [
+        ("{name: diffusion_nft, kl: 0.04}", "kl", {"kind": "velocity_mse", "coef": 0.04}),
+        ("{name: unigrpo, kl: 0.02}", "kl", {"kind": "velocity_mse", "coef": 0.02}),
+        ("{name: dapo, clip: 0.1}", "clip", {"low": 0.1, "high": 0.28}),
+        ("{name: grpo, clip: 0.1}", "clip", {"low": 0.1, "high": None}),
+    ],
+)
+def test_a_bare_number_changes_its_own_key_alone(section, key, expected):
+    config = parse_config(SMALLEST, "tiny.yaml", [f"algorithm={section}"])
+    assert expected.items() <= getattr(config.algorithm, key).model_dump().items()
+    assert UniGRPOConfig(kl=0.02).kl == UniGRPOConfig(kl={"coef": 0.02}).kl
 
 
 @pytest.mark.parametrize(

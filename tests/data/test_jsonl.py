@@ -52,6 +52,7 @@ def test_lines_without_an_id_are_named_by_place_and_blank_lines_skipped(tmp_path
 @pytest.mark.parametrize(
     "line, message",
     [
+        ('{"prompt": "y", "answer": ' + "1" * 5000 + "}", r"data.jsonl:2: is not JSON that can be read: .*4300 digits"),
         ('{"prompt": "y"', r"data.jsonl:2: is not JSON: Expecting ',' delimiter at column 15"),
         ('["y"]', r"data.jsonl:2: is a list; a sample is an object"),
         ('{"promt": "y"}', r"data.jsonl:2: 'promt' is not a key of Sample: did you mean prompt\?"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import socket
 import threading
 
 import numpy as np
@@ -254,6 +255,48 @@ def test_datasets_cannot_run_code_of_a_file(name, tmp_path, monkeypatch):
         distinct_choices([Sample(id="s7", rewards=chosen)])
     with pytest.raises(RewardError, match="by name alone"):
         RoutedRewards([], [chosen])
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        RewardChoice("thinking_mode", args={"of": "mine.py:evil"}),
+        RewardChoice("hybrid", args={"rule": "maths", "model": "mine.py:evil"}),
+        RewardChoice("progressive", args={"stages": [{"reward": "parseable", "args": {"of": "mine:evil"}}]}),
+    ],
+)
+def test_datasets_cannot_run_code_through_the_arguments_of_a_reward(choice, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine.py").write_text("raise SystemExit('run')\n")
+    with pytest.raises(RewardError, match=r"a sample asks for the reward 'mine.*evil': .* by name alone"):
+        RoutedRewards([], [(choice,)])
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        RewardChoice("remote", args={"url": "URL", "reward": "any", "api_key_env": "SECRET", "timeout_s": 0.5}),
+        RewardChoice(
+            "hybrid",
+            args={
+                "rule": "maths",
+                "model": "judge",
+                "model_args": {"model": "m", "base_url": "URL", "api_key_env": "SECRET"},
+            },
+        ),
+    ],
+)
+def test_datasets_send_no_key_anywhere(choice, monkeypatch):
+    monkeypatch.setenv("SECRET", "the-key-of-another-server")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        args = json.loads(json.dumps(choice.args).replace("URL", url))
+        with pytest.raises(RewardError, match="which sends answers to a server: name it in the run's own"):
+            RoutedRewards([], [(RewardChoice(choice.name, args=args),)])
+        with pytest.raises(TimeoutError):
+            server.accept()
 
 
 def test_datasets_cannot_set_the_address_of_a_server():

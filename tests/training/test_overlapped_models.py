@@ -141,6 +141,11 @@ def test_process_wide_randomness_is_noticed_before_an_update(tmp_path, monkeypat
             ["run.overlap.stream=true", "algorithm={name: reinforce_pp}"],
             "run.overlap.stream: algorithm.advantage",
         ),
+        (
+            "vlm",
+            ["run.overlap.stream=true", "algorithm.advantage.name=gdpo", "rewards=[{name: numeric}, {name: thinks}]"],
+            "run.overlap.stream: gdpo whitens advantages over the answers of an iteration",
+        ),
         ("vlm", ["run.overlap.stream=true", "data.replay={name: success}"], "run.overlap.stream: data.replay waits"),
         ("vlm", ["run.overlap.stream=true", "algorithm={name: online_dpo}"], "run.overlap.stream: online_dpo chooses"),
     ],
@@ -148,6 +153,13 @@ def test_process_wide_randomness_is_noticed_before_an_update(tmp_path, monkeypat
 def test_what_cannot_overlap_is_refused_by_key(model, overrides, says, tmp_path):
     with pytest.raises(ConfigError, match=says.replace(".", r"\.")):
         check(configured(model, tmp_path, "run.overlap.lag=1", *overrides))
+
+
+@pytest.mark.parametrize("overlap", ["{lag: 1}", "{stream: true}"])
+def test_rewards_do_not_ask_a_policy_that_is_updated_meanwhile(overlap, tmp_path):
+    votes = "rewards=[{name: own_votes, args: {model: policy}}]"
+    with pytest.raises(ConfigError, match=r"run\.overlap: a reward asks the model policy about answers while it is"):
+        train(configured("vlm", tmp_path, f"run.overlap={overlap}", votes))
 
 
 @pytest.mark.parametrize(

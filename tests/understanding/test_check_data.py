@@ -136,11 +136,13 @@ def test_lines_without_a_task_use_that_of_the_run(folder):
     assert len(check(folder, {**bare, "answer": "many"}, task="counting").problems) == 1
 
 
-def test_code_named_by_a_dataset_is_not_run(folder):
+def test_code_named_by_a_dataset_is_not_run(folder, monkeypatch):
     (folder / "evil.py").write_text("raise SystemExit('ran')")
-    line = {"prompt": "x", "answer": 1, "rewards": [{"name": f"{folder}/evil.py:f"}, {"name": "bmas"}]}
+    monkeypatch.syspath_prepend(folder)
+    names = [f"{folder}/evil.py:f", "evil:f", "bmas"]
+    line = {"prompt": "x", "answer": 1, "rewards": [{"name": name} for name in names]}
     report = check(folder, line)
-    assert report.problems == [] and report.not_scored == {f"{folder}/evil.py:f": 1, "bmas": 1}
+    assert report.problems == [] and report.not_scored == dict.fromkeys(names, 1)
 
 
 def test_unreadable_files_are_one_error(tmp_path):

@@ -170,6 +170,11 @@ class AdvantageConfig(ComponentSection):
         if self.duration is not None and (self.turns is not None or self.baseline == "branch"):
             other = name if self.turns is None else "algorithm.advantage.turns"
             yield f"algorithm.advantage.duration: it weighs whole episodes, and {other} parts of them: leave one out"
+        if self.duration is not None and config.run.overlap.stream:
+            yield (
+                "run.overlap.stream: algorithm.advantage.duration compares the durations of all episodes of an "
+                "iteration, which are learnt from group by group: leave one of the two out"
+            )
         if self.row_facts and self.turns is not None:
             yield (
                 f"algorithm.advantage.turns: {self.name} compares whole answers by more than their rewards: leave one "
@@ -293,6 +298,14 @@ class GDPOAdvantage(AdvantageConfig):
     @property
     def has_choice_of_spread(self) -> bool:
         return False
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        yield from super().validation_errors(config)
+        if config.run.overlap.stream:
+            yield (
+                "run.overlap.stream: gdpo whitens advantages over the answers of an iteration, which are learnt from "
+                "group by group: leave it out, or choose grpo"
+            )
 
 
 class ParetoAdvantage(AdvantageConfig):

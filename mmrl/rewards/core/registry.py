@@ -11,7 +11,9 @@ Listing names imports no reward; loading or describing one imports its module.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeGuard, TypeVar
 
 from mmrl.components import Registry, is_reference
@@ -156,6 +158,22 @@ BUILT_IN = {
 REWARDS: Registry[Any] = Registry("mmrl.rewards", "reward", BUILT_IN, error=RewardError)
 
 _registered: dict[str, Callable[..., Any]] = {}
+_data: ContextVar[str] = ContextVar("data", default="")
+"""The data that names the rewards which `load` builds now; "": the user does."""
+
+
+@contextmanager
+def named_by_data(source: str) -> Iterator[None]:
+    """While open, `load` refuses code of a file and rewards that send answers to a server.
+
+    A data set may come from anywhere, and what it names may itself load other rewards that its arguments name: those
+    are refused here, too, before anything is imported or built. `source` stands for the data in messages.
+    """
+    before = _data.set(source)
+    try:
+        yield
+    finally:
+        _data.reset(before)
 
 
 def load(name: str, **args: Any) -> Reward:
@@ -168,9 +186,14 @@ def load(name: str, **args: Any) -> Reward:
         load("my_rewards.py:redness", threshold=0.7)
 
     Raises:
-        RewardError: there is no such reward, it cannot be imported, or the arguments do not fit its signature.
+        RewardError: there is no such reward, it cannot be imported, the arguments do not fit its signature, or data
+            asks for what only a user may name (`named_by_data`).
     """
+    if source := _data.get():
+        check_no_code(name, source)
     factory = reward_class(name)
+    if source:
+        check_no_server(factory, source)
     try:
         inspect.signature(factory).bind(**args)
     except TypeError as err:
@@ -218,6 +241,36 @@ def describe(name: str) -> str:
         f"arguments  {arguments or 'none'}",
     ]
     return "\n".join(facts)
+
+
+def has_code(name: str) -> bool:
+    """Return True if a name of a reward is code of a file or module, in whole or in part."""
+    return any(mark in name for mark in (".py", ":", "/", "\\"))
+
+
+def check_no_code(name: str, source: str) -> None:
+    """Raise `RewardError` if the name of a reward is code: a data set may come from anywhere, and must not run any.
+
+    `source` names the sample in the message.
+    """
+    if has_code(name):
+        raise RewardError(
+            f"{source} asks for the reward {name!r}: data sets may ask for rewards by name alone, not for "
+            "code of a file. Name it in the run's own 'rewards'"
+        )
+
+
+def check_no_server(reward: Reward | type[Reward], source: str) -> None:
+    """Raise `RewardError` if a reward waits for a server.
+
+    A data set must not decide where answers, and the key of a judge, are sent. `source` names the sample in the
+    message.
+    """
+    if reward.concurrency > 1:
+        raise RewardError(
+            f"{source} asks for the reward {reward.name!r}, which sends answers to a server: name it in the run's own "
+            "'rewards', with the same arguments (and weight 0, if only those samples are to be scored by it)"
+        )
 
 
 def reward_class(name: str) -> type[Reward]:

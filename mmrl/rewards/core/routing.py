@@ -77,7 +77,8 @@ class RoutedRewards(Scorer):
             cache: the cache of scores.
 
         Raises:
-            RewardError: a reward cannot be loaded, stands twice in one choice, or is a file that a sample names.
+            RewardError: a reward cannot be loaded, stands twice in one choice, or a sample names a file of code, or a
+                reward of a server that the run does not name (also as an argument of another reward).
         """
         if weighty := [part.reward.name for part in monitored if part.weight]:
             raise RewardError(f"monitored rewards have the weight 0, unlike {', '.join(weighty)}")
@@ -98,10 +99,13 @@ class RoutedRewards(Scorer):
         if default:
             add(DEFAULT, default)
         for chosen in choices:
-            check_no_code(chosen, "a sample")
-            parts = [WeightedReward(load(each.name, **each.args), weight=each.weight) for each in chosen]
+            for each in chosen:
+                registry.check_no_code(each.name, "a sample")
+            with registry.named_by_data("a sample"):
+                parts = [WeightedReward(load(each.name, **each.args), weight=each.weight) for each in chosen]
             for each, part in zip(chosen, parts, strict=True):
-                check_no_server(part.reward, [known.reward for known in default])
+                if not any(part.reward is known.reward for known in default):
+                    registry.check_no_server(part.reward, "a sample")
                 if part.reward not in self._states.values():
                     self._states[reward_key(each.name, each.args)] = part.reward
             add(route_key(chosen), parts)
@@ -259,34 +263,10 @@ def distinct_choices(samples: Iterable[Sample]) -> list[Choices]:
     found: dict[str, Choices] = {}
     for sample in samples:
         if sample.rewards:
-            check_no_code(sample.rewards, f"sample {sample.id!r}")
+            for each in sample.rewards:
+                registry.check_no_code(each.name, f"sample {sample.id!r}")
             found.setdefault(route_key(sample.rewards), sample.rewards)
     return list(found.values())
-
-
-def check_no_code(chosen: Choices, source: str) -> None:
-    """Raise `RewardError` if a choice names a file of code: a data set may come from anywhere, and must not run code.
-
-    `source` names the sample in the message.
-    """
-    for each in chosen:
-        if any(mark in each.name for mark in (".py", ":", "/", "\\")):
-            raise RewardError(
-                f"{source} asks for the reward {each.name!r}: data sets may ask for rewards by name alone, not for "
-                "code of a file. Name it in the run's own 'rewards'"
-            )
-
-
-def check_no_server(reward: Reward, known: Sequence[Reward]) -> None:
-    """Raise `RewardError` if a reward waits for a server and is not one of `known`, the rewards that the run names.
-
-    A data set must not decide where answers, and the key of a judge, are sent.
-    """
-    if reward.concurrency > 1 and not any(reward is each for each in known):
-        raise RewardError(
-            f"samples ask for the reward {reward.name!r}, which sends answers to a server: name it in the run's own "
-            "'rewards', with the same arguments (and weight 0, if only those samples are to be scored by it)"
-        )
 
 
 def route_key(chosen: Choices) -> str:

@@ -14,6 +14,7 @@ import httpx
 
 from mmrl.api_key import ApiKey
 from mmrl.http_retries import is_transient, retry_after_s
+from mmrl.rewards.core.cache import digest_of
 from mmrl.rewards.core.reward import Reward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed, Status
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, RewardOutput, RewardSpec, Scope, WeightFile
@@ -83,6 +84,17 @@ class RemoteReward(Reward):
     def weight_files(self) -> tuple[WeightFile, ...]:
         """Return the weight files that the service has loaded for this reward."""
         return self._weights
+
+    def fingerprint(self) -> str:
+        """Return the hash that identifies the service's scores: of the reward there, with its arguments and its source.
+
+        Raises:
+            RewardError: the service states none, so scores must not be cached.
+        """
+        stated = self._facts.get("fingerprint")
+        if not stated:
+            raise RewardError(f"{self.name} cannot be cached: {self._url} does not state what its scores depend on")
+        return digest_of(self.name, str(stated)).hex()
 
     @property
     def spec(self) -> RewardSpec:

@@ -161,8 +161,15 @@ class _TooLarge(RuntimeError):
 
 
 def card(reward: Reward) -> dict[str, Any]:
-    """Return the facts about a reward that its clients use; an infinite end of the range is None."""
+    """Return the facts about a reward that its clients use; an infinite end of the range is None.
+
+    So is the fingerprint of a reward whose scores must not be cached.
+    """
     spec = reward.spec
+    try:
+        fingerprint: str | None = reward.fingerprint()
+    except RewardError:
+        fingerprint = None
     return {
         "name": reward.name,
         "summary": spec.summary,
@@ -176,6 +183,7 @@ def card(reward: Reward) -> dict[str, Any]:
         "source": spec.source,
         "licence": spec.licence,
         "weights": [asdict(file) for file in spec.weights],
+        "fingerprint": fingerprint,
     }
 
 

@@ -1,8 +1,8 @@
 """The JSON that a reward service and its clients exchange: a batch of answers, and their scores.
 
-A request, `{"id": ..., "progress": 0.25, "answers": [...]}`, has the fields of each `RewardInput`. Images are PNG
-files, as data URIs under the single key `$image`, wherever they occur. Files that references name are sent as data
-URIs, because a service opens no path that a client names. Float32 scores survive the way to the bit; NaN is `null`.
+A request, `{"id": ..., "progress": 0.25, "seed": 7, "answers": [...]}`, has the fields of each `RewardInput`. Images
+are PNG files, as data URIs under the single key `$image`, wherever they occur. Files that references name are sent as
+data URIs, because a service opens no path that a client names. Float32 scores survive to the bit; NaN is `null`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmrl.data.media.sample_media import MediaKind, map_media
+from mmrl.data.media.sample_media import CONDITION_KEYS, MediaKind, map_media
 from mmrl.data.media.uris import data_uri, is_data_uri, uri_bytes
 from mmrl.rewards.core.image_input import BROKEN_IMAGE, MAX_PIXELS
 from mmrl.rewards.core.reward_errors import Failure, ScoringFailed, Status
@@ -27,6 +27,8 @@ from mmrl.rewards.core.reward_io import RewardContext, RewardInput, RewardOutput
 
 IMAGE = "$image"
 """The only key of a JSON object that stands for an image."""
+MEDIA_KEYS = frozenset({*CONDITION_KEYS, "images", "videos"})
+"""The keys of references that hold what a sample shows: files, or data URIs."""
 MAX_FRAMES = 1024
 """Images of one answer, those of its references included."""
 
@@ -59,13 +61,14 @@ def encode_request(request: ScoreRequest) -> bytes:
             "image": item.image,
             "video": item.video,
             "text": item.text,
-            "references": map_media(item.references, _file_as_uri),
+            "references": _sent_references(item.references),
             "metadata": item.metadata,
             "outcome": item.outcome,
         }
         for item in request.answers
     ]
-    message = {"id": request.id, "progress": request.context.progress, "answers": answers}
+    context = request.context
+    message = {"id": request.id, "progress": context.progress, "seed": context.seed, "answers": answers}
     try:
         return json.dumps(message, default=_encoded, allow_nan=False).encode()
     except (TypeError, ValueError) as err:
@@ -87,11 +90,14 @@ def decode_request(body: bytes, max_answers: int) -> ScoreRequest:
     progress = message.get("progress", 0.0)
     if not isinstance(progress, int | float) or isinstance(progress, bool) or not 0 <= progress <= 1:
         raise BadMessage("progress: expected a number in [0, 1]")
+    seed = message.get("seed", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise BadMessage("seed: expected a whole number >= 0")
     name = message.get("id")
     if not isinstance(name, str) or not 0 < len(name) <= 200:
         raise BadMessage("id: expected a text of 1 to 200 characters")
     items = tuple(_answer(each, f"answers[{row}]") for row, each in enumerate(answers))
-    return ScoreRequest(name, items, RewardContext(progress=float(progress)))
+    return ScoreRequest(name, items, RewardContext(progress=float(progress), seed=seed))
 
 
 def encode_output(output: RewardOutput) -> bytes:
@@ -215,6 +221,25 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
         return list(value)
     raise TypeError(f"a {type(value).__name__} is neither JSON nor an image")
+
+
+def _sent_references(references: Mapping[str, Any]) -> dict[str, Any]:
+    """Return references with the files that they name as data URIs.
+
+    What a sample shows (`image`, `images`, ...) must be there; another key with such a word, as `image_id` of a data
+    set's metadata, may be no file, and is sent as it is then.
+    """
+    return {
+        name: map_media({name: value}, _file_as_uri if name in MEDIA_KEYS else _file_as_uri_if_there)[name]
+        for name, value in references.items()
+    }
+
+
+def _file_as_uri_if_there(kind: MediaKind, text: str) -> str:
+    try:
+        return _file_as_uri(kind, text) if Path(text).is_file() else text
+    except (OSError, ValueError):  # no name that a file could have
+        return text
 
 
 def _file_as_uri(kind: MediaKind, path: str) -> str:

@@ -116,7 +116,7 @@ class MixedTerms(Objective):
             if number != self._lead and CHECKED in (checked := own_metrics[number]):
                 metrics.maximum(CHECKED, checked[CHECKED])
         norms = self._gauge(gradients, weights, factor, metrics)
-        if self._balance is not None:
+        if self._balance is not None and all(map(math.isfinite, norms.values())):  # else float16 skips the update
             self._balance.observe(
                 TermSignals(
                     gradients,

@@ -75,8 +75,14 @@ class BlendedRewards(Objective):
             parameter.grad = gradient
 
     def finish_iteration(self, updates: int) -> None:
-        """Take a step of the outer problem: compare what counts now with the channels of the iteration before."""
+        """Take a step of the outer problem: compare what counts now with the channels of the iteration before.
+
+        An iteration in which a gradient overflowed in float16, so that its update was skipped, takes none.
+        """
         self._objective.finish_iteration(updates)
+        if not all(bool(each.isfinite().all()) for gradients in self._now for each in gradients):
+            self._now = self._nothing()
+            return
         fixed = [number for number, channel in enumerate(self._channels) if channel.learn is None]
         primary = [
             torch.stack([self.weights[number] * each for number, each in zip(fixed, parts, strict=True)]).sum(0)

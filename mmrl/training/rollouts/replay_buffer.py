@@ -298,11 +298,13 @@ class SuccessReplay:
         own = scored.is_from(Origin.POLICY)
         ids = [sample.id for sample in scored.samples]
         found = self.draw(ids, scored.total, scored.group_index, own & collected.trained)
-        rows = [row for row, _ in found]
+        drawn = read([answer for _, answer in found], scored.group_index[[row for row, _ in found]].tolist())
+        came = {id(answer) for _, part in drawn for answer in part}  # not those that broke down when played again
+        rows = [row for row, answer in found if id(answer) in came]
         stays = torch.ones(len(ids), dtype=torch.bool)
         stays[rows] = False
         replaced = scored
-        for rollout, part in read([answer for _, answer in found], scored.group_index[rows].tolist()):
+        for rollout, part in drawn:
             replaced = replaced.with_rollout(rollout, Origin.REPLAY, [each.values for each in part])
         more = torch.ones(len(replaced.samples) - len(ids), dtype=torch.bool)
         result = replace(

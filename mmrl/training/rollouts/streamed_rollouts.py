@@ -36,6 +36,7 @@ from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.rollouts.behaviour import Behaviour, BehaviourSchedule, Cancellation, check_generators
 from mmrl.training.rollouts.collect import (
+    REWARD_STREAM,
     CollectedRollouts,
     FixedGroupSampler,
     Origin,
@@ -68,7 +69,7 @@ class _Plan:
 
     samples: list[Sample]
     blocks: list[list[tuple[Call, int]]]  # calls with their seeds
-    progress: float
+    context: RewardContext
     ready: SimpleQueue[_Block | BaseException] = field(default_factory=SimpleQueue)
     made: list[_Block] = field(default_factory=list)  # so far
     sampling: Future[None] | None = None
@@ -228,7 +229,8 @@ class StreamedRollouts:
                 begun = begun | {request.group} if missing[request.group] else begun - {request.group}
             if not begun:
                 blocks.append([])
-        return _Plan(samples, blocks[:-1], iteration / self.iterations)
+        reward_seed = fold_in(online.seed, iteration, REWARD_STREAM)
+        return _Plan(samples, blocks[:-1], RewardContext(iteration / self.iterations, seed=reward_seed))
 
     def _sample(self, plan: _Plan, behaviour: Behaviour) -> None:
         """Sample an iteration and have it scored, in the thread."""
@@ -241,7 +243,7 @@ class StreamedRollouts:
                 for call, _ in calls:
                     for request in call:
                         sizes[request.group] += request.n
-                queue = ScoringQueue(self.online.suite, RewardContext(progress=plan.progress), sizes)
+                queue = ScoringQueue(self.online.suite, plan.context, sizes)
                 rollouts = []
                 for call, seed in calls:
                     with self.cancellation.checked(), phases("rollout"), torch.no_grad():

@@ -18,7 +18,7 @@ from mmrl.data.media.video import stated_duration
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.data.sources import scan_source
 from mmrl.errors import DataError
-from mmrl.rewards.core.registry import load, reward_class
+from mmrl.rewards.core.registry import has_code, load, named_by_data, reward_class
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed, Status
 from mmrl.rewards.core.reward_io import RewardInput, reward_input
 from mmrl.rewards.parsing.boxes import MAX_SIDE, SPACES, Space, boxes_from_json, convert_box, true_boxes
@@ -30,7 +30,6 @@ from mmrl.understanding.tasks.definitions import apply_task, with_task
 
 _ROUNDING = 1e-6  # of float32
 _LATE = 1.0  # seconds by which an answer may end after its video: they are often rounded up
-_FILE = ".py:"
 
 
 @dataclass(frozen=True)
@@ -204,20 +203,21 @@ def _unrewarded(samples: Mapping[int, Sample], not_scored: Counter[str]) -> tupl
 
 def _reference_input(sample: Sample, choice: RewardChoice) -> RewardInput | None:
     """Return the reference answer as input of a reward; None if rules alone cannot score it."""
-    if _FILE in choice.name:  # checking a data set must not run code that it names
+    if has_code(choice.name):  # checking a data set must not run code that it names
         return None
     reward_class(choice.name)  # raises for an unknown name
     return reference_answer(sample, choice)
 
 
 def _needs_references(choice: RewardChoice) -> bool:
-    return _FILE in choice.name or any(need.startswith("references") for need in reward_class(choice.name).needs)
+    return has_code(choice.name) or any(need.startswith("references") for need in reward_class(choice.name).needs)
 
 
 def _scores(choice: RewardChoice, items: Sequence[RewardInput]) -> list[str | None]:
     """Return the problem of each reference answer, or None if it has the highest score."""
     try:
-        reward = load(choice.name, **choice.args)
+        with named_by_data("a sample"):
+            reward = load(choice.name, **choice.args)
     except (RewardError, TypeError, ValueError) as err:
         return [f"{choice.name}: {err}"] * len(items)
     output = reward.score(items)

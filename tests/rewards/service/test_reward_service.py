@@ -10,6 +10,7 @@ import time
 import urllib.parse
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -18,7 +19,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmrl.cli import app
-from mmrl.rewards import RewardSuite, WeightedReward, load
+from mmrl.rewards import RewardSuite, ScoreCache, WeightedReward, load
 from mmrl.rewards.core.reward_errors import RewardError, Status
 from mmrl.rewards.core.reward_io import RewardContext
 from mmrl.rewards.service.remote_reward import RemoteReward
@@ -141,6 +142,21 @@ def test_a_service_that_is_killed_and_started_again_loses_nothing():
         with served(port=urllib.parse.urlsplit(url).port or 0):
             scoring.join(30)
     np.testing.assert_array_equal(found["output"].values["text_length"], [len(each.text) for each in batch])
+
+
+def test_cached_scores_are_those_of_the_arguments_that_the_service_has_now(tmp_path):
+    """The same address and name with another argument is another reward."""
+    cache, found, port = ScoreCache(tmp_path / "scores"), [], 0
+    for limit in (4, 4, 8):
+        arguments = ("--arg", f"soft_overlong.limit={limit}", "--arg", "soft_overlong.cache=1")
+        with served(*arguments, reward="soft_overlong", port=port) as (_, url):
+            port = urllib.parse.urlsplit(url).port or 0
+            item = replace(text_input("x"), metadata={"tokens": [0] * 6})
+            suite = RewardSuite([(RemoteReward(url, "soft_overlong"), 1.0)], cache=cache)
+            found.append(suite.score([item]).values["soft_overlong"].item())
+            suite.close()
+    assert found[0] == found[1] < found[2] == 0 and cache.hits == 1
+    cache.close()
 
 
 def test_a_key_is_required_and_never_printed(monkeypatch):

@@ -33,6 +33,14 @@ def sent(item: RewardInput) -> RewardInput:
     return decode_request(encode_request(ScoreRequest("r", (item,), RewardContext(0.5))), 8).answers[0]
 
 
+def test_the_state_of_training_survives():
+    item, context = RewardInput("a", 0, "x", text="y"), RewardContext(0.25, seed=2**62 + 1)
+    found = decode_request(encode_request(ScoreRequest("r", (item,), context)), 8)
+    assert found.context == context
+    with pytest.raises(BadMessage, match="seed"):
+        decode_request(encode_request(ScoreRequest("r", (item,), RewardContext(seed=-1))), 8)
+
+
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA"])
 def test_images_survive_pixel_by_pixel(mode):
     item = RewardInput("a", 3, "draw", image=picture(0, mode), references={"image": picture(1), "answer": [1, "x"]})
@@ -47,6 +55,20 @@ def test_videos_and_what_numpy_holds_survive():
     found = sent(item)
     assert [frame.tobytes() for frame in found.video] == [picture(0).tobytes(), picture(1).tobytes()]
     assert found.metadata == {"box": [1, 0.5]}
+
+
+def test_metadata_whose_keys_sound_like_media_is_sent_as_it_is(tmp_path):
+    """`image_id` and the like are common in data sets: no scorer misses a file there."""
+    picture(0).save(tmp_path / "a.png")
+    facts = {
+        "image_id": "COCO_0042",
+        "video_id": "a" * 400,
+        "image_caption": "a cat\0",
+        "frames": ["1-5", "7"],
+        "image_size": [4, 5],
+    }
+    found = sent(RewardInput("a", 0, "x", text="y", references=facts | {"style_image": str(tmp_path / "a.png")}))
+    assert found.references.pop("style_image").startswith("data:image/png") and found.references == facts
 
 
 def test_files_of_references_are_sent_and_missing_ones_are_named(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,17 @@ def test_a_mix_with_moving_weights_is_resumed_exactly(tmp_path: Path, balance):
     resumed.resume()
     resumed.train()
     assert resumed.step == 12 and torch.equal(straight.policy.logits, resumed.policy.logits)
+
+
+@pytest.mark.parametrize("balance", [{"gamma": 1.0}, {"name": "meta_gradient", "rate": 0.5, "start": 0.6}])
+def test_an_update_that_overflows_in_float16_says_nothing_about_its_terms(balance):
+    policy = TokenPolicy()
+    taught = Demonstrations(policy, PromptSampler(demonstrated(), 4, seed=1), 4, seed=1)
+    batches = collect(MixedSource(source(policy=policy), {1: ("sft", taught)})).micro_batches
+    objective = mixed(policy, GRPOConfig(), SFTConfig(), balance=balance)
+    objective.accumulate(batches, math.inf, range(len(batches)), MetricAccumulator())
+    untouched = mixed(policy, GRPOConfig(), SFTConfig(), balance=balance)
+    assert repr(objective.state_dict()) == repr(untouched.state_dict())
 
 
 def test_weights_move_in_a_straight_line_to_their_end(tmp_path: Path):

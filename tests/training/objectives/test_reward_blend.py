@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.algorithms.reward_channels import ChannelConfig
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.reward_blend import BlendedRewards
 from tests.training.objectives.scored_batches import batch_of, cut, gradient_of
@@ -74,6 +76,17 @@ def test_what_counts_now_is_compared_with_the_heuristic_of_the_iteration_before(
     iterate(objective, policy, COUNTS, COUNTS)
     assert iterate(objective, policy, COUNTS, MISLEADS) == pytest.approx(0.6)
     assert iterate(objective, policy, COUNTS, COUNTS) == pytest.approx(0.5)
+
+
+def test_an_iteration_that_overflows_moves_no_weight_and_is_not_compared_with():
+    policy = TokenPolicy()
+    first, second = blended(policy), blended(policy)
+    for objective in (first, second):
+        iterate(objective, policy, COUNTS, HELPS)
+    first.backward(with_parts(policy, COUNTS, MISLEADS), math.inf, 0, MetricAccumulator())
+    first.finish_iteration(1)
+    assert first.weights[1] == 0.5
+    assert iterate(first, policy, COUNTS, HELPS) == iterate(second, policy, COUNTS, HELPS) > 0.5
 
 
 def test_a_resumed_run_goes_on_with_the_weight_and_the_gradient():

@@ -15,10 +15,19 @@ from hypothesis import strategies as st
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import RunError
 from mmrl.policy import RowStart
+from mmrl.training.rollouts.collect import FixedGroupSampler
 from mmrl.training.rollouts.online import interleaved
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay, Transcript
+from mmrl.training.run.timers import Phases
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, collect, source
+
+
+class Never(Right):
+    """No answer is right."""
+
+    def score_one(self, item):
+        return 0.0
 
 
 def answer(advantage=1.0, sample="s0", text="1 2", version=0, **values):
@@ -146,11 +155,29 @@ def test_success_replay_fills_failed_groups_of_its_prompt(seed):
         policy.version += 1
 
 
-def test_success_replay_without_a_success_changes_nothing():
-    class Never(Right):
-        def score_one(self, item):
-            return 0.0
+def test_a_success_that_breaks_down_when_played_again_replaces_nothing():
+    """Answers that came back belong to the groups they were drawn for, and the other group keeps its own."""
+    mending = source(reward=Never())
+    sampled = mending.collector(0, 0.0, Phases(), 3).collect(FixedGroupSampler(6), mending.prompts)
+    groups = sampled.scored.group_index
+    sampled = replace(sampled, compared=groups + 100, credit=groups.float())
+    replay = SuccessReplay(1.0, per_prompt=1, seed=0)
+    broken = sampled.scored.samples[0].id
+    replay.keep([answer(sample=id, right=1.0, total=1.0) for id in {each.id for each in sampled.scored.samples}])
+    recall = mending._replay_reader()
 
+    def read(transcripts, numbers):
+        kept = [place for place, each in enumerate(transcripts) if each.sample != broken]
+        return recall([transcripts[place] for place in kept], [numbers[place] for place in kept])
+
+    found, metrics = replay.replace_failures(sampled, read)
+    added = found.scored.group_index[len(groups) :]
+    assert metrics["replay/rows"] == len(added) == 3 and int(groups[0]) not in added.tolist()
+    assert (found.compared == found.scored.group_index + 100).all() and (found.credit == found.compared - 100).all()
+    assert Counter(groups[~found.trained[: len(groups)]].tolist()) == Counter(added.tolist())
+
+
+def test_success_replay_without_a_success_changes_nothing():
     mending = source(reward=Never(), replay=SuccessReplay(1.0, 4, seed=0))
     for iteration in range(3):
         found = collect(mending, iteration)

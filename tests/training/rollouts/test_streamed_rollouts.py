@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 
+import numpy as np
 import pytest
 import torch
 
@@ -27,6 +28,22 @@ class Unsure(Sleepy):
         if not item.text:
             raise ConnectionError("the scorer is down")
         return super().score_one(item)
+
+
+class Drawn(Right):
+    """Depends on chance, which follows from the run's seed and the iteration."""
+
+    scheduled = True
+
+    def score_in(self, item, context):
+        return np.random.default_rng([context.seed, len(item.text or ""), item.group]).random()
+
+
+def test_rewards_draw_from_the_seed_of_the_iteration(tmp_path):
+    plain, streamed = (lagged_trainer(tmp_path / str(lag), lag, Drawn(), stream=lag == 0) for lag in (-1, 0))
+    plain.train()
+    streamed.train()
+    assert torch.equal(plain.policy.logits, streamed.policy.logits)
 
 
 @pytest.mark.parametrize("rows", [4, 6, 9, 12])  # of a micro-batch; a group of 6 lies in one or in two
