@@ -204,16 +204,17 @@ def check_processes(config: TrainConfig, count: int) -> None:
     errors = list(_stateful_reward_errors(config, "each process would have another one: train with one process"))
     if config.run.place == "strict":
         errors += unequal_calls(config, count)
-    if _learns_weights(config.algorithm):
-        errors.append(f"algorithm.advantage.channels: weights are learnt in one process, and there are {count}")
     if config.run.overlap.stream:
         errors.append(f"run.overlap.stream: it trains with one process, and there are {count}: leave it out")
     if config.run.overlap.interrupt:
         errors.append(f"run.overlap.interrupt: it trains with one process, and there are {count}: leave it out")
     if config.run.overlap.is_on and config.run.place not in ("auto", "replicas"):
         errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
-    if isinstance(config.algorithm, MixConfig) and config.run.place not in ("auto", "replicas"):
-        errors.append(f"run.place: {config.run.place} divides the gradients of a mix's terms: choose replicas")
+    if config.run.place not in ("auto", "replicas"):
+        if isinstance(config.algorithm, MixConfig):
+            errors.append(f"run.place: {config.run.place} divides the gradients of a mix's terms: choose replicas")
+        if _learns_weights(config.algorithm):
+            errors.append(f"run.place: {config.run.place} divides the gradients of channels (learn): choose replicas")
     if parts := [name for name, model in config.models.items() if model.of_codec]:
         errors.append(f"models.{parts[0]}.head: the parts of a codec are trained in one process: start one")
     if config.models and config.run.place not in ("auto", "replicas"):

@@ -105,6 +105,23 @@ FURTHER: dict[str, tuple[str, ...]] = {
         "algorithm={name: mix, terms: [{name: grpo}, {name: sft, path: 'shapeworld:sums-few', weight: 0.5}], "
         "balance: {name: volatility, window: 3}}", "optimizer.eps=1e-6",
     ),
+    "learnt-weights": (
+        "shapes-reasoning", "data={path: 'shapeworld:sums-train', groups: 4, group_size: 4, micro_batch: 4}",
+        "algorithm={name: grpo, advantage: {channels: [{rewards: [numeric]}, {rewards: [length], weight: 0.5, "
+        "learn: {rate: 0.5, most: 1.0}}]}}", "rewards=[{name: numeric}, {name: length, args: {limit: 30}}]",
+        "optimizer.eps=1e-6",
+    ),
+    "controller": (
+        "shapes-reasoning",
+        "data={path: 'shapeworld:sums-train', groups: 4, group_size: 4, micro_batch: 4, controller: "
+        "{name: balance_score, every: 4, prompts: 4, answers: 4, args: {temperatures: [0.7, 1.3]}}}",
+        "algorithm={name: rejection_sft}", "optimizer.eps=1e-6",
+    ),
+    "two-writers": (
+        "shapes-reasoning", "data={path: 'shapeworld:sums-train', groups: 8, group_size: 4, micro_batch: 2}",
+        "models={past: {of: policy, every: 3}}", "optimizer.eps=1e-6",
+        "algorithm={name: online_dpo, writers: {chosen: policy, rejected: past}}",
+    ),
     "outcomes": (
         "shapes-reasoning", "data={path: 'shapeworld:sums-train', groups: 4, group_size: 4, micro_batch: 4}",
         "models={tokens: {model: 'shapeworld:sums', head: value, train: full}}",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mmrl.algorithms.several_rewards import learned_weight
 from mmrl.config.algorithms.reward_channels import ChannelConfig
+from mmrl.distributed import processes
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective
@@ -80,6 +81,7 @@ class BlendedRewards(Objective):
         An iteration in which a gradient overflowed in float16, so that its update was skipped, takes none.
         """
         self._objective.finish_iteration(updates)
+        processes.sum_in_place([each for gradients in self._now for each in gradients])
         if not all(bool(each.isfinite().all()) for gradients in self._now for each in gradients):
             self._now = self._nothing()
             return

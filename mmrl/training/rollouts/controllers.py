@@ -23,8 +23,6 @@ from mmrl.config.controller import TEMPERATURE, THRESHOLD, TURNS, WEIGHTS, Contr
 from mmrl.data.mixture_prompts import MixtureSampler
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
-from mmrl.distributed import processes
-from mmrl.errors import ConfigError
 from mmrl.policy import RolloutRequest
 from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, ExperienceSource
@@ -92,13 +90,7 @@ class ControlledRollouts:
         config: ControllerConfig,
         samples: Sequence[Sample],
     ) -> None:
-        """`online` is the part of `source` that samples; `samples` are the prompts of probes.
-
-        Raises:
-            ConfigError: there are several processes, of which each knows the texts that it wrote.
-        """
-        if processes.size() > 1:
-            raise ConfigError("data.controller: it compares texts, which several processes do not share: start one")
+        """`online` is the part of `source` that samples; `samples` are the prompts of probes."""
         self._source, self._online, self._config, self._samples = source, online, config, samples
         self._controller: Controller = config.controller()
         self._values: dict[str, float] = {}

@@ -33,6 +33,7 @@ from mmrl.training.rollouts.collect import (
     iteration_requests,
     reward_inputs,
 )
+from mmrl.training.rollouts.exchange import deal, own_rows, shared_rollouts, shared_scores
 from mmrl.training.rollouts.reward_metrics import reward_metrics
 from mmrl.training.rollouts.row_selection import pack_units
 from mmrl.training.run.timers import Phases
@@ -60,7 +61,7 @@ class ModelPairs:
     (advantage 1), then rejected (advantage -1); an iteration without a pair has one that is not scored.
 
     Raises:
-        ConfigError: several processes, an odd group size for two models, or a reward that learns.
+        ConfigError: an odd group size for two models, or a reward that learns.
     """
 
     policy: TeacherForcingPolicy
@@ -75,8 +76,6 @@ class ModelPairs:
     models: Mapping[str, TextModel] = field(default_factory=dict)  # of the run, for rewards that ask them
 
     def __post_init__(self) -> None:
-        if processes.size() > 1:
-            raise ConfigError("algorithm.writers: models write the pairs in one process: start one")
         if not self.writers.same and self.group_size % 2:
             raise ConfigError(f"data.group_size: {self.group_size} answers, of which each of two models writes half")
         if self.suite.learns:
@@ -122,26 +121,30 @@ class ModelPairs:
         if not writers.same:
             half = self.group_size // 2
             parts = [(writers.chosen, half, (True, False)), (writers.rejected, half, (False, True))]
-        rollouts: list[Rollout] = []
+        calls: list[tuple[NamedModel, Sequence[RolloutRequest]]] = []
         sides: list[tuple[bool, bool]] = []
         for model, draws, side in parts:
             requests = [RolloutRequest(sample, draws, group) for group, sample in enumerate(prompts)]
-            for call in chunk_requests(
-                iteration_requests(requests, self.seed, iteration, False, None), self.micro_batch
-            ):
+            chunks = chunk_requests(iteration_requests(requests, self.seed, iteration, False, None), self.micro_batch)
+            calls += [(model, call) for call in chunks]
+            sides += [side] * sum(request.n for call in chunks for request in call)
+        ranks = deal([{request.group for request in call} for _, call in calls], self.suite.needs_full_groups)
+        own: dict[int, Rollout] = {}
+        for number, (rank, (model, call)) in enumerate(zip(ranks, calls, strict=True)):
+            if rank == processes.rank():
                 with phases("rollout"), torch.no_grad():
-                    rollouts.append(model.answers(call, fold_in(self.seed, iteration, len(rollouts))))
-                sides += [side] * rollouts[-1].rows
-        return rollouts, torch.tensor(sides)
+                    own[number] = model.answers(call, fold_in(self.seed, iteration, number))
+        return shared_rollouts(own, prompts), torch.tensor(sides)
 
     def _scores(self, rollouts: Sequence[Rollout], iteration: int, progress: float) -> RewardOutput:
         seed = fold_in(self.seed, iteration, REWARD_STREAM)
-        inputs = [item for rollout in rollouts for item in reward_inputs(rollout)]
+        inputs = [item for rollout in rollouts if not rollout.remote for item in reward_inputs(rollout)]
         sizes = Counter(item.group for item in inputs)
         queue = ScoringQueue(self.suite, RewardContext(progress, self.models, seed), sizes)
         queue.add(inputs)
         queue.finish()
-        output = self.suite.join(queue.submitted)
+        rows = own_rows([(rollout.rows, not rollout.remote) for rollout in rollouts])
+        output = shared_scores(self.suite.join(queue.submitted), rows, sum(rollout.rows for rollout in rollouts))
         check_scored(self.suite, output)
         return output
 
@@ -150,9 +153,14 @@ class ModelPairs:
         places = [(rollout, row) for rollout in rollouts for row in range(rollout.rows)]
         units = [list(pair) for pair in pairs] or [[0, 0]]
         samples = [rollout.samples[row] for rollout, row in places]
+        packs = pack_units(units, samples, self.micro_batch, self.updates)
+        own = {
+            number: self.policy.score_targets([_target(*places[row]) for row in rows])
+            for number, rows in enumerate(packs)
+            if processes.owns(number)
+        }
         batches = []
-        for rows in pack_units(units, samples, self.micro_batch, self.updates):
-            rollout = self.policy.score_targets([_target(*places[row]) for row in rows])
+        for rows, rollout in zip(packs, shared_rollouts(own, samples), strict=True):
             advantages = torch.tensor([1.0, -1.0] * (len(rows) // 2))
             batch = MicroBatch.of_rows(rollout, advantages)
             if not pairs:
