@@ -110,6 +110,8 @@ def share_settings(
         if isinstance(own.policy, ServedVLMConfig):
             notes.append(f"{entry.name} answers from a server: {LOST}")
         notes += _differences(entry.name, own.sampling.model_dump(), sampling.model_dump(), "samples")
+        if own.painter:
+            notes += _drawn_otherwise(own, first)
         if own.policy.kind == "vlm":
             own_answers = (own.run.config.answers if own.run else AnswersConfig()).model_dump(exclude={"task"})
             notes += _differences(entry.name, own_answers, answers.model_dump(exclude={"task"}), "is prompted")
@@ -132,6 +134,15 @@ def _differences(name: str, own: dict[str, Any], shared: dict[str, Any], verb: s
         return []
     mine, here = (", ".join(f"{key} {values[key]}" for key in differing) for values in (own, shared))
     return [f"{name} {verb} by itself with {mine}; here, as all others, with {here}"]
+
+
+def _drawn_otherwise(own: ModelRef, first: ModelRef) -> list[str]:
+    """Return a note if a run's painter draws by other settings than that of the first; each keeps its own."""
+    settings, others = own.answer_sampling.model_dump(), first.answer_sampling.model_dump()
+    if not (differing := [key for key in settings if settings[key] != others.get(key)]):
+        return []
+    mine, theirs = (", ".join(f"{key} {each.get(key)}" for key in differing) for each in (settings, others))
+    return [f"{own.name} draws with {mine}, and {first.name} with {theirs}: each run keeps the settings of its painter"]
 
 
 def _check_one_kind(models: Sequence[ModelRef]) -> None:
