@@ -186,13 +186,13 @@ def demonstrate(
     """Let a policy play, and keep the episodes that were a success as demonstrations to imitate."""
     from mmrl.cli.console import progress_bar
     from mmrl.config import load_config
-    from mmrl.data.jsonl import write_samples
+    from mmrl.data.sources import write_source
     from mmrl.workflows.make_demonstrations import make_demonstrations
 
     config = load_config(recipe, overrides or [])
     with progress_bar("playing") as update:
         made = make_demonstrations(config, key, update)
-    write_samples(made.samples, out)
+    write_source(made.samples, out)
     typer.echo(f"{out}: {len(made.samples)} of {made.prompts} samples; {made.success:.3f} of all episodes succeeded")
     typer.echo(f"Imitate them with algorithm.name=sft data.path={out}")
 
@@ -229,13 +229,13 @@ def filter_(
 ) -> None:
     """Keep the prompts that a policy solves sometimes, before it is trained: neither never nor always."""
     from mmrl.cli.console import console
-    from mmrl.data.jsonl import write_samples
+    from mmrl.data.sources import write_source
     from mmrl.workflows.prompt_filter import filter_prompts
 
     config = _checked(recipe, overrides)
     with console().status(f"answering {config.data.path}"):
         found = filter_prompts(config, answers, success, above, below)
-    write_samples(found.kept, out)
+    write_source(found.kept, out)
     typer.echo(
         f"{out}: {len(found.kept)} of {len(found.rates)} prompts stay; {found.never} are solved too rarely, "
         f"{found.always} too often, and {found.unscored} could not be scored"
@@ -256,13 +256,13 @@ def select(
 ) -> None:
     """Keep the prompts whose answers differ most in reward, before a policy is trained."""
     from mmrl.cli.console import console
-    from mmrl.data.jsonl import write_samples
+    from mmrl.data.sources import write_source
     from mmrl.workflows.prompt_variance import varied_prompts
 
     config = _checked(recipe, overrides)
     with console().status(f"answering {config.data.path}"):
         found = varied_prompts(config, answers, share)
-    write_samples(found.kept, out)
+    write_source(found.kept, out)
     typer.echo(
         f"{out}: {len(found.kept)} of {len(found.variances)} prompts stay, those with the largest variance of rewards; "
         f"{sum(not each > 0 for each in found.variances.values())} have none"
@@ -289,7 +289,7 @@ def pairs(
 ) -> None:
     """Pair a policy's right answers with its wrong ones to the same prompt, for mpo or dpo."""
     from mmrl.cli.console import console
-    from mmrl.data.jsonl import write_samples
+    from mmrl.data.sources import write_source
     from mmrl.workflows.prompt_filter import check_bounds, solved_sometimes
     from mmrl.workflows.sampled_pairs import sampled_pairs
 
@@ -297,12 +297,12 @@ def pairs(
     check_bounds(above, below)
     with console().status(f"answering {config.data.path}"):
         found = sampled_pairs(config, answers, most, success)
-    write_samples(found.pairs, out)
+    write_source(found.pairs, out)
     typer.echo(f"{out}: {len(found.pairs)} pairs of {found.paired} of {len(found.answered.samples)} prompts")
     typer.echo(f"Train with algorithm.name=mpo data.path={out}")
     if online is not None:
         medium = solved_sometimes(config, found.answered, success, above, below)
-        write_samples(medium.kept, online)
+        write_source(medium.kept, online)
         typer.echo(
             f"{online}: {len(medium.kept)} prompts, of which {medium.never} are too hard, {medium.always} too easy"
         )
@@ -330,11 +330,11 @@ def align(
     share: Annotated[float, typer.Option(help="Of the prompts that stay.")] = 0.16,
 ) -> None:
     """Keep the prompts whose rewards rose during a run as those of all prompts did."""
-    from mmrl.data.jsonl import write_samples
+    from mmrl.data.sources import write_source
     from mmrl.workflows.learning_curves import aligned_prompts
 
     found = aligned_prompts(run, share)
-    write_samples(found.kept, out)
+    write_source(found.kept, out)
     typer.echo(f"{out}: {len(found.kept)} of {len(found.scores)} prompts stay, the nearest to the mean learning curve")
     typer.echo(f"Train with data.path={out}")
 
@@ -350,13 +350,13 @@ def angles(
     from mmrl.cli.console import progress_bar
     from mmrl.config import load_config
     from mmrl.data.angle_prompts import ANGLE
-    from mmrl.data.jsonl import write_samples
+    from mmrl.data.sources import write_source
     from mmrl.workflows.prompt_angles import with_angles
 
     config = load_config(recipe, overrides or [])
     with progress_bar("reading") as update:
         found = with_angles(config, update)
-    write_samples(found, out)
+    write_source(found, out)
     measured = sorted(sample.metadata[ANGLE] for sample in found)
     typer.echo(
         f"{out}: {len(found)} samples, angle concentration from {measured[0]:.3f} to {measured[-1]:.3f}, "
@@ -419,15 +419,14 @@ def direct(
 ) -> None:
     """Put into each prompt how much each of two rewards counts, and weight the sample's rewards by it."""
     from mmrl.data.directions import TEXT, directed_samples
-    from mmrl.data.jsonl import write_samples
     from mmrl.data.sample import RewardChoice
-    from mmrl.data.sources import load_source
+    from mmrl.data.sources import load_source, write_source
 
     factors = weighted_rewards(reward, "--reward", unset=1.0)
     settings = reward_settings([*factors], arg or [])
     rewards = [RewardChoice(name, factor, settings[name]) for name, factor in factors.items()]
     directed = directed_samples(load_source(file), rewards, angles, text or TEXT, seed)
-    write_samples(directed, out)
+    write_source(directed, out)
     typer.echo(f"{out}: {len(directed)} samples in {angles} directions of {' and '.join(factors)}")
     typer.echo(f"Train with data.path={out}, as by algorithm.name=rejection_sft")
 
@@ -442,11 +441,11 @@ def judge(
 ) -> None:
     """Turn pairs (prompt, chosen, rejected) into questions for a judge, each pair in both orders."""
     from mmrl.build.datasets import load_samples
-    from mmrl.data.jsonl import write_samples
     from mmrl.data.judged_pairs import QUESTION, judged_pairs
+    from mmrl.data.sources import write_source
 
     found = judged_pairs(load_samples(file), question or QUESTION)
-    write_samples(found, out)
+    write_source(found, out)
     typer.echo(f"{out}: {len(found)} questions about {len(found) // 2} pairs, in both orders")
     typer.echo(f"Train with mmrl train judging data.path={out}")
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mmrl.data.jsonl import Line, known_keys, read_row, scan_samples
-from mmrl.data.media.decode import with_media_in
+from mmrl.data.jsonl import Line, known_keys, line_text, read_row, scan_samples, write_samples
+from mmrl.data.media.decode import with_media_in, with_media_seen_from
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
@@ -53,6 +53,24 @@ def load_source(path: str, columns: Mapping[str, str] | None = None) -> list[Sam
     if not samples:
         raise DataError(f"{path}: holds no samples")
     return samples
+
+
+def write_source(samples: Sequence[Sample], path: Path | str) -> None:
+    """Write samples as JSON Lines for `load_source`, which finds the media that they name from the working directory.
+
+    Raises:
+        DataError: a sample cannot be written as JSON.
+    """
+    write_samples(_seen_from(samples, path), path)
+
+
+def source_text(samples: Sequence[Sample], path: Path | str) -> str:
+    """Return what `write_source` writes into a file."""
+    return "".join(map(line_text, _seen_from(samples, path)))
+
+
+def _seen_from(samples: Sequence[Sample], path: Path | str) -> list[Sample]:
+    return [with_media_seen_from(sample, Path(path).parent) for sample in samples]
 
 
 def scan_source(path: str, columns: Mapping[str, str] | None = None) -> Iterator[Line]:

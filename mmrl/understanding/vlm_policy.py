@@ -377,7 +377,7 @@ class VLMPolicy(TokenPolicy):
         starts = [None if each.start is None else replace(each.start, max_new_tokens=None) for each in targets]
         sampling = self._sampling(self.sampling, starts)
         if any(each.turns or each.turn_tokens or (each.start is not None and each.start.turns) for each in targets):
-            return self._score_turns(targets, list(prompts.values()), prompt_of)
+            return self._score_turns(targets, list(prompts.values()), prompt_of, sampling)
         prefixes = [self.vlm.encode(each.prefix) if each.prefix else [] for each in targets]
         token_ids = [
             [*before, *([*self.vlm.encode(each.text), self.vlm.end] if each.token_ids is None else each.token_ids)]
@@ -399,7 +399,11 @@ class VLMPolicy(TokenPolicy):
         return rollout
 
     def _score_turns(
-        self, targets: Sequence[TargetText], prompts: list[EncodedPrompt], prompt_of: list[int]
+        self,
+        targets: Sequence[TargetText],
+        prompts: list[EncodedPrompt],
+        prompt_of: list[int],
+        sampling: TokenSamplingConfig,
     ) -> Rollout:
         scripted = [
             [list(ids) for ids in each.turn_tokens]
@@ -413,7 +417,7 @@ class VLMPolicy(TokenPolicy):
             [each.sample for each in targets],
             [prompts[number] for number in prompt_of],
             [1] * len(targets),
-            self.sampling,
+            sampling,
             seed=0,
             starts=[each.start for each in targets],
             scripted=scripted,
@@ -427,7 +431,7 @@ class VLMPolicy(TokenPolicy):
         if any(each.start is not None and each.start.turns for each in targets):
             prompts, prompt_of = [row.prompt for row in rows], list(range(len(rows)))
         groups = [each.group for each in targets]
-        rollout = self._as_episodes(rows, outcomes, groups, prompts, prompt_of, self.sampling.temperature)
+        rollout = self._as_episodes(rows, outcomes, groups, prompts, prompt_of, sampling.temperature)
         rollout.log_probs.copy_(self._score(rollout.recording)[0])
         return rollout
 

@@ -6,17 +6,14 @@ Where all of them count, or none does, a group's advantages are 0, and nothing w
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mmrl.build.datasets import load_samples
 from mmrl.config.train import TrainConfig
-from mmrl.data.jsonl import write_samples
-from mmrl.data.media.sample_media import map_screens
-from mmrl.data.media.uris import is_data_uri
 from mmrl.data.sample import Sample
+from mmrl.data.sources import write_source
 from mmrl.environments.recorded_steps import each_step
 from mmrl.errors import ConfigError, DataError
 from mmrl.workflows.played_episodes import Progress, no_progress, played_episodes
@@ -67,13 +64,4 @@ def write_pivots(pivots: list[Sample], path: Path) -> None:
     if not pivots:
         raise DataError(f"{path}: not written, since at no step did some of the actions count and some not")
 
-    def relative(reference: str) -> str:
-        return reference if is_data_uri(reference) else os.path.relpath(reference, path.parent)
-
-    write_samples(
-        [
-            replace(each, images=tuple(map(relative, each.images)), metadata=map_screens(each.metadata, relative))
-            for each in pivots
-        ],
-        path,
-    )
+    write_source(pivots, path)

@@ -22,8 +22,8 @@ from mmrl.config.data import AnswersConfig, DataConfig
 from mmrl.config.rewards import RewardConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.training import EvaluationConfig, OptimizerConfig, RunConfig, TrainingConfig
-from mmrl.data.jsonl import line_text, write_samples
 from mmrl.data.sample import Sample
+from mmrl.data.sources import source_text, write_source
 from mmrl.errors import ConfigError
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.results import Evaluation
@@ -126,8 +126,8 @@ class Trainer:
             if samples is not None and not isinstance(samples, str | Path):
                 path = self.folder / f"{name}.jsonl"
                 if resume is None:
-                    write_samples(samples, path)
-                elif not path.is_file() or path.read_text(encoding="utf-8") != "".join(map(line_text, samples)):
+                    write_source(samples, path)
+                elif not path.is_file() or path.read_text(encoding="utf-8") != source_text(samples, path):
                     raise ConfigError(
                         f"{path} does not hold the samples of `{name}`, which this run began with: pass the same ones, "
                         "or choose another `out`"

@@ -110,3 +110,10 @@ def test_data_direct_writes_directions_into_prompts_and_weights(folder):
         right, short = (reward["weight"] for reward in sample["rewards"])
         assert right**2 + (short / 2) ** 2 == pytest.approx(1.0) and sample["rewards"][1]["args"] == {"limit": 9}
         assert sample["prompt"].startswith(f"Weights of numeric, length: {100 * right:.0f}, {50 * short:.0f}.")
+
+
+def test_data_direct_writes_a_file_that_finds_the_media_from_any_folder(folder):
+    done = run("direct", "good.jsonl", "-r", "numeric", "-r", "length", "-a", "length.limit=9", "--out", "far/d.jsonl")
+    assert done.exit_code == 0, done.output
+    checked = run("check", "far/d.jsonl")
+    assert "there is no such file" not in checked.output and "not tried on 0" not in checked.output

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import av
 import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.data import DataError, Sample
+from mmrl.data import DataError, Sample, write_samples
 from mmrl.data.media.bad_media import check_media_files
 from mmrl.data.media.decode import load_image, load_mask, load_video, with_media_in
+from mmrl.data.sources import load_source, write_source
 
 LEFT, RIGHT = (250, 10, 10), (10, 10, 250)
 
@@ -151,3 +154,35 @@ def test_paths_are_relative_to_the_data_file(tmp_path):
     found = with_media_in(sample, "/data")
     assert found.images == ("/data/pets/a.png", "/b.png") and found.videos == ("/data/c.mp4",)
     assert found.mask == "/data/m.png" and with_media_in(Sample(id="a", prompt="x"), "/data").mask is None
+
+
+@pytest.mark.parametrize(
+    "source, out",
+    [("own/a.jsonl", "kept/deep/b.jsonl"), ("own/a.jsonl", "own/b.jsonl"), ("a.jsonl", "link/b.jsonl")],
+)
+def test_written_samples_name_the_media_that_the_data_have(source, out, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere" / "far").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "far")
+    folder = (tmp_path / source).parent
+    folder.mkdir(exist_ok=True)
+    Image.new("RGB", (4, 4)).save(folder / "p.png")
+    absolute, uri = str(tmp_path / "q.png"), "data:image/png;base64,AAAA"
+    sample = Sample(
+        id="a",
+        prompt="x",
+        images=("p.png", absolute, uri),
+        mask="p.png",
+        videos=("p.png",),
+        conditions={"image": "p.png", "strength": 0.5},
+        chosen={"image": "p.png"},
+        rejected="p.png",
+        metadata={"steps": [{"screen": "p.png"}], "note": "p.png"},
+    )
+    write_samples([sample], source)
+    write_source(load_source(source), out)
+    (found,) = load_source(out)
+    assert found.images[1:] == (absolute, uri) and found.rejected == found.metadata["note"] == "p.png"
+    named = [found.images[0], found.mask, *found.videos, found.conditions["image"], found.chosen["image"]]
+    for path in (*named, found.metadata["steps"][0]["screen"]):
+        assert Path(path).samefile(folder / "p.png")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mmrl.errors import RunError
-from mmrl.policy import EndOfEpisode, RolloutRequest, TargetText
+from mmrl.policy import EndOfEpisode, RolloutRequest, RowStart, TargetText
 from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.rollouts.collect import Origin, ScoredRollouts, reward_inputs
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay, transcripts_of
@@ -62,6 +62,17 @@ def test_replayed_episodes_repeat_tokens_observations_and_log_probs(policy):
     assert torch.equal(again.log_probs[again.mask], before.log_probs[before.mask])
     assert torch.equal(again.channel[again.mask], before.channel[before.mask])
     assert policy.replay_gap(again) < EXACT  # the weights are still those that sampled it
+
+
+def test_replayed_episodes_have_the_temperature_that_they_were_written_at(policy):
+    policy.play_in(Shows(("text", "text")))
+    hot = RolloutRequest(TEXT_ONLY, 3, 0, start=RowStart("hot", temperature=2.0))
+    before = policy.rollout([hot], seed=0)
+    suite = RewardSuite([(SeveralTurns(), 1.0)])
+    scored = ScoredRollouts([before], [Origin.POLICY], suite.score(reward_inputs(before)))
+    ((again, _),) = reader(policy)(transcripts_of(scored, range(3)), [0, 0, 0])
+    assert torch.equal(again.log_probs[again.mask], before.log_probs[before.mask])
+    assert policy.replay_gap(again) < EXACT
 
 
 def test_an_episode_that_was_cut_off_is_cut_off_again(policy):

@@ -7,9 +7,10 @@ are used as they are, since a local data set may name any file that its owner ca
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -44,18 +45,32 @@ BROKEN: tuple[type[Exception], ...] = (
 
 def with_media_in(sample: Sample, folder: Path | str) -> Sample:
     """Return the sample with its relative paths resolved against `folder`; data URIs are unchanged."""
+    return _with_paths(sample, lambda path: str(Path(folder) / path))
 
-    def resolved(path: str) -> str:
-        return path if is_data_uri(path) else str(Path(folder) / path)
+
+def with_media_seen_from(sample: Sample, folder: Path | str) -> Sample:
+    """Return the sample with its relative paths, which the working directory has, written relative to `folder`.
+
+    In a file there, they name the same media. Absolute paths and data URIs are unchanged.
+    """
+    real = Path(folder).resolve()  # `..` leads up from where a link leads to
+    return _with_paths(sample, lambda path: path if Path(path).is_absolute() else os.path.relpath(path, real))
+
+
+def _with_paths(sample: Sample, change: Callable[[str], str]) -> Sample:
+    """Return the sample with `change` applied to the paths of its media."""
+
+    def changed(path: str) -> str:
+        return path if is_data_uri(path) else change(path)
 
     return replace(
         sample,
-        images=tuple(map(resolved, sample.images)),
-        videos=tuple(map(resolved, sample.videos)),
-        mask=None if sample.mask is None else resolved(sample.mask),
-        conditions=map_media(sample.conditions, lambda _, path: resolved(path)),
-        metadata=map_screens(sample.metadata, resolved),
-        **map_answer_images(sample, resolved),
+        images=tuple(map(changed, sample.images)),
+        videos=tuple(map(changed, sample.videos)),
+        mask=None if sample.mask is None else changed(sample.mask),
+        conditions=map_media(sample.conditions, lambda _, path: changed(path)),
+        metadata=map_screens(sample.metadata, changed),
+        **map_answer_images(sample, changed),
     )
 
 

@@ -82,6 +82,7 @@ class ScoreQueue:
         self._pool = DaemonPool(threads, "score")
         self._lock = threading.Lock()
         self._open: dict[tuple[str, str], Future[RewardOutput]] = {}
+        self._senders: Counter[tuple[str, str]] = Counter()  # that wait for each of them
         self._kept: OrderedDict[tuple[str, str], RewardOutput] = OrderedDict()
 
     @property
@@ -106,20 +107,27 @@ class ScoreQueue:
                 return done
             if key in self._open:
                 self.counts.repeated[name] += 1
+                self._senders[key] += 1
                 return self._open[key]
             if len(self._open) >= self._waiting:
                 raise QueueFull(len(self._open), self._seconds_to_wait())
             future: Future[RewardOutput] = Future()
-            self._open[key] = future
+            self._open[key], self._senders[key] = future, 1
         self._pool.submit(lambda: self._score(worker, key, request, future))
         return future
 
     def abandon(self, name: str, request: ScoreRequest) -> None:
-        """Leave out a request whose client has gone, unless it is being scored: then its scores are kept."""
+        """Leave out a request whose client has gone, unless it is being scored: then its scores are kept.
+
+        A client that was too impatient may have sent it again: it is left out once no sender waits for it.
+        """
+        key = name, request.id
         with self._lock:
-            future = self._open.get((name, request.id))
-            if future is not None and future.cancel():
-                del self._open[name, request.id]
+            if (future := self._open.get(key)) is None:
+                return
+            self._senders[key] -= 1
+            if self._senders[key] < 1 and future.cancel():
+                self._close(key)
                 self.counts.abandoned[name] += 1
 
     def close(self) -> None:
@@ -138,12 +146,12 @@ class ScoreQueue:
             output = worker.score(request.answers, request.context)
         except BaseException as err:  # a border: the client gets it, and the thread goes on
             with self._lock:
-                self._open.pop(key, None)
+                self._close(key)
             future.set_exception(err if isinstance(err, RewardError) else ScoringFailed(f"{type(err).__name__}: {err}"))
             return
         name = key[0]
         with self._lock:
-            self._open.pop(key, None)
+            self._close(key)
             if not any(failure.transient for row in output.failures for failure in row.values()):
                 self._kept[key] = output  # else the client scores again
                 while len(self._kept) > KEPT:
@@ -152,6 +160,11 @@ class ScoreQueue:
             for status in output.status[name]:
                 self.counts.answers[name, str(Status(status))] += 1
         future.set_result(output)
+
+    def _close(self, key: tuple[str, str]) -> None:
+        """Forget a request that is scored or left out, and who waits for it; the lock is held."""
+        self._open.pop(key, None)
+        self._senders.pop(key, None)
 
     def _seconds_to_wait(self) -> int:
         """Return the seconds after which half of the queue is done, by the mean time of a request so far."""

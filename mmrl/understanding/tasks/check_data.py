@@ -188,7 +188,8 @@ def _unrewarded(samples: Mapping[int, Sample], not_scored: Counter[str]) -> tupl
                 wrong.setdefault(number, []).append(f"{choice.name}: {err}")
                 continue
             if item is None:
-                not_scored[choice.name] += _needs_references(choice)
+                if _needs_references(choice):
+                    not_scored[choice.name] += 1
                 continue
             batches.setdefault(repr((choice.name, choice.args)), (choice, []))[1].append((number, item))
             scored.add(number)

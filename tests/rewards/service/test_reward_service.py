@@ -210,3 +210,17 @@ def test_a_request_whose_client_has_gone_is_left_out_before_it_is_begun():
     assert again.result().values["text_length"][0] == 5
     assert queue.counts.abandoned["text_length"] == 1 and sum(queue.counts.answers.values()) == 2
     queue.close()
+
+
+def test_a_request_that_was_sent_again_is_not_left_out_with_its_first_sending():
+    queue = ScoreQueue([TextLength()])
+    first = queue.submit("text_length", request("slow 0.3", name="first"))
+    waiting = [queue.submit("text_length", request("four", name="second")) for _ in range(2)]
+    queue.abandon("text_length", request(name="second"))
+    assert waiting[1].result(5).values["text_length"][0] == 4 and first.done()
+    last = [queue.submit("text_length", request(text, name=text)) for text in ("slow 0.2", "gone", "gone")]
+    for _ in range(2):
+        queue.abandon("text_length", request(name="gone"))
+    assert last[2].cancelled() and queue.counts.abandoned["text_length"] == 1 and queue.load <= 1
+    last[0].result(5)
+    queue.close()
