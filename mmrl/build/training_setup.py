@@ -211,7 +211,7 @@ def check_processes(config: TrainConfig, count: int) -> None:
     if config.run.overlap.is_on and config.run.place not in ("auto", "replicas"):
         errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
     if config.run.place not in ("auto", "replicas"):
-        if isinstance(config.algorithm, MixConfig):
+        if isinstance(config.algorithm, MixConfig) and len(config.algorithm.terms) > 1:
             errors.append(f"run.place: {config.run.place} divides the gradients of a mix's terms: choose replicas")
         if _learns_weights(config.algorithm):
             errors.append(f"run.place: {config.run.place} divides the gradients of channels (learn): choose replicas")
