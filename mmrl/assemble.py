@@ -9,7 +9,7 @@ __getattr__ = exports(
     {},
     renamed={
         "build_policy": "mmrl.build.policies:build_policy",
-        "check": "mmrl.build.training_setup:check",
+        "check": "mmrl.build.config_checks:check",
         "evaluate_run": "mmrl.workflows.train:evaluate_run",
         "load_samples": "mmrl.build.datasets:load_samples",
         "sample_images": "mmrl.workflows.generate_images:sample_images",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.cli import app
 from mmrl.config import ConfigError, load_config
 from mmrl.rewards.core.registry import BUILT_IN

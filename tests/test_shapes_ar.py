@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.data.sample import Sample

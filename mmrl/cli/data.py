@@ -311,7 +311,7 @@ def pairs(
 
 def _checked(recipe: str, overrides: list[str] | None) -> TrainConfig:
     """Return a recipe that could be trained: its prompts are answered as in training."""
-    from mmrl.build.training_setup import check as check_config
+    from mmrl.build.config_checks import check as check_config
     from mmrl.config import load_config
 
     config = load_config(recipe, overrides or [])

@@ -44,7 +44,7 @@ def train(
     config = _configuration(recipe, overrides or [], resume)
     geometry = BatchPlan.of(config)
 
-    from mmrl.build.training_setup import check  # loads torch: after everything that can be refused without it
+    from mmrl.build.config_checks import check  # loads torch: after everything that can be refused without it
     from mmrl.distributed.processes import launched_as_main
     from mmrl.workflows.train import train as train_run
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from mmrl.build.config_checks import check, check_processes
 from mmrl.build.equal_calls import unequal_calls
 from mmrl.build.policies import estimate_memory
-from mmrl.build.training_setup import check, check_processes
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.train import TrainConfig
 from mmrl.distributed import processes

@@ -54,11 +54,11 @@ def _train(config: TrainConfig, folder: ArmFolder) -> None:
 
 def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
     """Evaluate the last checkpoint under other settings of inference, into a folder like that of a run."""
+    from mmrl.build.config_checks import check
     from mmrl.build.datasets import load_samples
     from mmrl.build.load_models import build_models, load_trained
     from mmrl.build.policies import build_policy, prepare_samples, without_exploration
     from mmrl.build.reward_suites import replace_named_rewards
-    from mmrl.build.training_setup import check
     from mmrl.config.training import EvaluationConfig
     from mmrl.rewards.core.routing import SharedLoader
     from mmrl.training.run.run_folder import CONFIG, load_run

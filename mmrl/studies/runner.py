@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mmrl.atomic_io import replace_text
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import load_config
 from mmrl.config.train import TrainConfig

@@ -13,6 +13,7 @@ import torch
 
 from mmrl.atomic_io import replace_text
 from mmrl.build.answering import answering_without_exploration
+from mmrl.build.config_checks import check, check_processes
 from mmrl.build.datasets import load_samples
 from mmrl.build.hacking import build_hacking_gauge
 from mmrl.build.load_models import build_learners, build_models, check_reward_models, load_trained
@@ -25,13 +26,7 @@ from mmrl.build.policies import (
     without_exploration,
 )
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
-from mmrl.build.training_setup import (
-    StageInputs,
-    build_training_setup,
-    check,
-    check_processes,
-    samples_of_terms,
-)
+from mmrl.build.training_setup import StageInputs, build_training_setup, samples_of_terms
 from mmrl.config.algorithms.base import SCORED
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
+from mmrl.build.config_checks import check
 from mmrl.build.reward_suites import build_reward_suite, replace_named_rewards
-from mmrl.build.training_setup import check
 from mmrl.config.loading.load import parse_config
 from mmrl.config.rewards import RewardConfig, ScoringConfig
 from mmrl.data.sample import RewardChoice, Sample

@@ -63,7 +63,7 @@ class FakeWorkflows(ModuleType):
 def workflows(monkeypatch, tmp_path) -> FakeWorkflows:
     fake = FakeWorkflows(tmp_path / "it")
     for name in (
-        "mmrl.build.training_setup",
+        "mmrl.build.config_checks",
         "mmrl.build.policies",
         "mmrl.workflows.train",
         "mmrl.workflows.generate_images",

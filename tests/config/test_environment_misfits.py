@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mmrl.build.config_checks import check
 from mmrl.build.policies import build_policy
-from mmrl.build.training_setup import check
 from mmrl.config import load_config
 from mmrl.config.environment import EnvironmentConfig
 from mmrl.config.policy import PolicyConfig

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.build.training_setup import check, check_processes, samples_of_terms
+from mmrl.build.config_checks import check, check_processes
+from mmrl.build.training_setup import samples_of_terms
 from mmrl.config.loading.load import dump_config, load_config, parse_config
 from mmrl.errors import ConfigError
 

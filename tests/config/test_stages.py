@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config import load_config
 from mmrl.errors import ConfigError
 

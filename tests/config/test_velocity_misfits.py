@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import parse_config
 from mmrl.errors import ConfigError

@@ -6,7 +6,7 @@ import diffusers
 import pytest
 import torch
 
-from mmrl.build.training_setup import check_processes
+from mmrl.build.config_checks import check_processes
 from mmrl.config import load_config
 from mmrl.errors import ConfigError
 from mmrl.training.run.checkpoints import Checkpoints

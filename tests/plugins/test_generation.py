@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config import load_config
 from mmrl.errors import ConfigError
 from mmrl.export.export import export

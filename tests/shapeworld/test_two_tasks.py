@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config import load_config
 from mmrl.data.media.decode import load_image, load_mask
 from mmrl.workflows.train import train

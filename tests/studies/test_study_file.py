@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.errors import ConfigError
 from mmrl.studies.runner import StudyOptions, arm_config
 from mmrl.studies.study import list_studies, load_study

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from mmrl.algorithms.generalized_advantage import generalized_advantages
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config.algorithms.actor_critic import PPOConfig
 from mmrl.config.loading.load import load_config
 from mmrl.config.sampling import TokenSamplingConfig

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config.algorithms.advantage import ParetoAdvantage
 from mmrl.config.algorithms.drawn_texts import JointGRPOConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig

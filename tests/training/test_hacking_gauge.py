@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from mmrl.build.config_checks import check
 from mmrl.build.hacking import build_hacking_gauge
-from mmrl.build.training_setup import check
 from mmrl.config import load_config
 from mmrl.config.hacking import HackingConfig
 from mmrl.errors import ConfigError

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from mmrl.build.config_checks import check, check_processes
 from mmrl.build.policies import build_policy
-from mmrl.build.training_setup import check, check_processes
 from mmrl.config import load_config
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError, RunError

@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from mmrl.build.config_checks import check
 from mmrl.build.load_models import build_learners, build_models
 from mmrl.build.policies import build_policy
-from mmrl.build.training_setup import check
 from mmrl.config.loading.load import load_config
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError

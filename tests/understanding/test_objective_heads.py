@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config.algorithms.preference import DPOConfig, MAHDPOConfig
 from mmrl.config.loading.load import load_config
 from mmrl.config.media import MediaConfig

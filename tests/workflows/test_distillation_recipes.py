@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config.loading.load import load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.data.sample import Sample

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mmrl.build.config_checks import check
 from mmrl.build.model_references import resolve_model
-from mmrl.build.training_setup import check
 from mmrl.config.loading.load import dump_config, load_config
 from mmrl.config.train import TrainConfig
 from mmrl.data.jsonl import write_samples

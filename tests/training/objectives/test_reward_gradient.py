@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config import ConfigError
 from mmrl.config.algorithms.reward_gradient import (
     AlignPropConfig,

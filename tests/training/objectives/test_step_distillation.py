@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config.algorithms.distill import DistillConfig
 from mmrl.config.loading.load import load_config
 from mmrl.data.sample import Sample

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.errors import ConfigError

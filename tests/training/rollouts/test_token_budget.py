@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.build.training_setup import check
+from mmrl.build.config_checks import check
 from mmrl.config import load_config
 from mmrl.errors import ConfigError
 from mmrl.training.rollouts.token_budget import TokenBudget, rows_within
