@@ -414,7 +414,7 @@ def direct(
     text: Annotated[
         str | None, typer.Option(help="What is put before a prompt; {names} and {values} are filled in.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the choice of directions.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of directions.")] = 0,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The samples with directions, as JSON Lines.")],
 ) -> None:
     """Put into each prompt how much each of two rewards counts, and weight the sample's rewards by it."""

@@ -83,7 +83,7 @@ def watch(
         ),
     ] = None,
     sample: Annotated[int, typer.Option(min=0, metavar="N", help="The number of the sample, from 0.")] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the noise: equal for all models.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise: equal for all models.")] = 0,
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="0: the likeliest tokens.", show_default="the run's")
     ] = None,

@@ -76,7 +76,9 @@ def evaluate(
     samples: Annotated[
         int | None, typer.Option(min=1, help="The number of samples, from the first.", show_default="all")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the noise, the same for all models, and of the intervals.")] = 1234,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the noise, the same for all models, and of the intervals.")
+    ] = 1234,
     batch: Annotated[int, typer.Option(min=1, help="Answers that are generated, and saved, together.")] = 32,
     kind: Annotated[
         Literal["pipeline", "vlm", "image_tokens"], typer.Option(help="The kind of a model that no run trained.")

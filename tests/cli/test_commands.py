@@ -314,3 +314,8 @@ def test_module_runs_as_a_script():
 )
 def test_every_command_has_help(command):
     assert "Usage" in run(*command, "--help").stdout
+
+
+@pytest.mark.parametrize("command", [["evaluate", "run"], ["environments", "watch", "run"], ["data", "direct", "a"]])
+def test_seeds_that_no_generator_takes_are_refused_by_their_option(command):
+    assert "'--seed': Input should be greater than or equal to 0" in run(*command, "--seed=-1", code=2).stderr
