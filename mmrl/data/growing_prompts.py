@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from mmrl.data.jsonl import line_text, read_row, sample_line
+from mmrl.data.media.decode import with_media_seen_from
 from mmrl.data.prompts import Outcome, PromptSampler, PromptSource
 from mmrl.data.proposers import Parent, Proposer
 from mmrl.data.sample import Sample
@@ -148,14 +150,18 @@ class GrowingSampler(PromptSource):
             **{f"prompts/score/{name}": float(np.mean(each)) for name, each in scores.items() if each},
         }
 
-    def lines(self) -> list[str]:
-        """Return the added samples as lines of a data set; `metadata.growth` has their scores and when they came."""
-        return [
-            line_text(replace(each.sample, metadata={**each.sample.metadata, GROWTH: {
+    def lines(self, folder: Path | str = ".") -> list[str]:
+        """Return the added samples as lines of a data set in `folder`, by which paths of media are found.
+
+        `metadata.growth` has their scores and when they came.
+        """
+        found = [
+            replace(each.sample, metadata={**each.sample.metadata, GROWTH: {
                 **each.sample.metadata[GROWTH], "iteration": each.iteration, "score": each.score,
-                "dropped": each.dropped}}))
+                "dropped": each.dropped}})
             for each in self.added.values()
         ]  # fmt: skip
+        return [line_text(with_media_seen_from(each, folder)) for each in found]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that determines the following batches, as JSON values."""

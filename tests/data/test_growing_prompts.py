@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from mmrl.data.jsonl import read_samples
 from mmrl.data.prompts import Outcome
 from mmrl.data.proposers import Parent, Proposer
 from mmrl.data.sample import Sample
+from mmrl.data.sources import load_source
 from mmrl.errors import DataError
 from mmrl.training.run.added_prompts import ADDED_PROMPTS, AddedPromptsTracker
 
@@ -189,6 +191,21 @@ def test_file_is_a_data_set(tmp_path):
     assert len(read_samples(tmp_path / ADDED_PROMPTS)) == 6
     AddedPromptsTracker(tmp_path, [GrowingSampler(SAMPLES, 6, 0, LongerPrompt())]).truncate_after(0)
     assert not (tmp_path / ADDED_PROMPTS).exists()
+
+
+def test_file_leads_to_the_media_of_the_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pictured = [replace(each, images=(f"data/{each.id}.png",)) for each in SAMPLES]
+    sampler = GrowingSampler(pictured, 6, 0, LongerPrompt(), add=3)
+    run(sampler, 2)
+    folder = tmp_path / "runs" / "a"
+    folder.mkdir(parents=True)
+    AddedPromptsTracker(folder, [sampler]).log("train", 2, {})
+    found = [each.images for each in load_source(str(folder / ADDED_PROMPTS))]
+    parents = [each.sample.images for each in sampler.added.values()]
+    assert len(found) == 6 and [[Path(path).resolve() for path in each] for each in found] == [
+        [(tmp_path / path).resolve() for path in each] for each in parents
+    ]
 
 
 def test_files_of_stages_have_names_that_differ(tmp_path):

@@ -33,7 +33,7 @@ class AddedPromptsTracker:
             OSError: a file cannot be written; it is as it was before.
         """
         for path, source in self._files.items():
-            lines = source.lines()
+            lines = source.lines(path.parent)
             if lines != self._written.get(path, []):
                 replace_text(path, "".join(lines), durable=True)
                 self._written[path] = lines
