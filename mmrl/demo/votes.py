@@ -25,7 +25,7 @@ from PIL import Image
 
 from mmrl.atomic_io import append_durably, replacing
 from mmrl.data.jsonl import line_text
-from mmrl.data.media.decode import load_image
+from mmrl.data.media.decode import load_image, path_seen_from, with_media_seen_from
 from mmrl.data.media.sample_media import is_video, map_media
 from mmrl.data.sample import Sample
 from mmrl.demo.error_handling import DemoError
@@ -96,15 +96,16 @@ class VoteFile:
             if decided and left == right:
                 raise DemoError("Both are the same to the last pixel: that is a tie.")
             details = {"seed": ballot.seed, "left": ballot.names[0], "right": ballot.names[1], "verdict": verdict}
+            own = self._own_media(ballot.sample)
             sample = replace(
-                self._own_media(ballot.sample),
+                own,
                 id=f"vote-{ballot.id}",
                 demonstration=None,
                 chosen=(left if verdict == "left" else right) if decided else None,
                 rejected=(right if verdict == "left" else left) if decided else None,
                 rater=rater,
                 metadata={
-                    **ballot.sample.metadata,
+                    **own.metadata,
                     "vote": details if decided else details | {"answers": [left, right]},
                 },
             )
@@ -130,12 +131,15 @@ class VoteFile:
 
     def _own_media(self, sample: Sample) -> Sample:
         """Return the sample with copies of its pictures beside the votes, to move with them; videos stay in place."""
+        folder = self.path.parent
         return replace(
-            sample,
+            with_media_seen_from(sample, folder),
             images=tuple(self._copied(path, sample.id) for path in sample.images),
             conditions=map_media(
                 sample.conditions,
-                lambda kind, path: path if is_video(kind, path) else self._copied(path, sample.id),
+                lambda kind, path: (
+                    path_seen_from(path, folder) if is_video(kind, path) else self._copied(path, sample.id)
+                ),
             ),
         )
 

@@ -10,6 +10,7 @@ from PIL import Image
 from mmrl.build.datasets import load_samples
 from mmrl.data.jsonl import read_samples
 from mmrl.data.sample import Sample
+from mmrl.data.sources import load_source
 from mmrl.demo.error_handling import DemoError
 from mmrl.demo.request_validation import as_uri
 from mmrl.demo.votes import Ballot, RateLimiter, VoteFile, pick_pair, validate_verdict
@@ -50,6 +51,16 @@ def test_text_answers_keep_their_image(tmp_path):
     (sample,) = load_samples(str(votes.path))
     assert (sample.chosen, sample.rejected, sample.task, sample.demonstration) == ("two", "one", "ocr", None)
     assert Image.open(sample.images[0]).getpixel((0, 0)) == (255, 0, 0)
+
+
+def test_videos_of_a_prompt_are_found_from_the_folder_of_the_votes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    requested = Sample("s", prompt="what?", videos=("clips/a.mp4",), conditions={"video": "clips/b.mp4"})
+    votes = VoteFile(tmp_path / "runs" / "votes.jsonl")
+    votes.add(ballot("one", "two", requested), "right", "visitor")
+    (sample,) = load_source(str(votes.path))
+    for path, name in ((sample.videos[0], "a"), (sample.conditions["video"], "b")):
+        assert (tmp_path / path).resolve() == tmp_path / "clips" / f"{name}.mp4"
 
 
 def test_ballots_count_once(tmp_path):

@@ -53,8 +53,14 @@ def with_media_seen_from(sample: Sample, folder: Path | str) -> Sample:
 
     In a file there, they name the same media. Absolute paths and data URIs are unchanged.
     """
-    real = Path(folder).resolve()  # `..` leads up from where a link leads to
-    return _with_paths(sample, lambda path: path if Path(path).is_absolute() else os.path.relpath(path, real))
+    return _with_paths(sample, lambda path: path_seen_from(path, folder))
+
+
+def path_seen_from(path: str, folder: Path | str) -> str:
+    """Return a path relative to `folder` where it is relative to the working directory; others are unchanged."""
+    if is_data_uri(path) or Path(path).is_absolute():
+        return path
+    return os.path.relpath(path, Path(folder).resolve())  # `..` leads up from where a link leads to
 
 
 def _with_paths(sample: Sample, change: Callable[[str], str]) -> Sample:
