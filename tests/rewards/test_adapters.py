@@ -21,6 +21,7 @@ from mmrl.rewards import (
     as_trl,
     as_verl,
 )
+from mmrl.rewards.core.reward_errors import NotApplicable
 
 WORDS = ["<pad>", "<eos>", "<unk>", "how", "many", *"0123456789"]
 
@@ -128,6 +129,19 @@ def test_trl_gets_none_for_unscored_and_the_minimum_for_invalid_rows():
     )
     assert totals == [None, 0.0, 0.75] and reward.__name__ == "scripted"
     assert logged == {"reward/scripted": 0.375, "status/scripted/error": 1.0, "status/scripted/invalid": 1.0}
+
+
+def test_trl_logs_nothing_of_a_reward_that_applies_to_no_answer_of_a_batch():
+    class Elsewhere(Reward):
+        name, range = "elsewhere", (0.0, 1.0)
+
+        def score_one(self, item):
+            raise NotApplicable("for other answers")
+
+    logged = {}
+    reward = as_trl(RewardSuite([(Scripted(), 1.0), (Elsewhere(), 0.0)]))
+    assert reward(prompts=["a"], completions=["fine"], log_metric=logged.__setitem__) == [0.0]
+    assert logged == {"reward/scripted": 0.0}
 
 
 def test_trl_conversations_and_columns_reach_the_reward():

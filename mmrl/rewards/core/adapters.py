@@ -56,7 +56,7 @@ def as_trl(rewards: Reward | RewardSuite, answer: str = "answer") -> TrlReward:
                 scored = [float(value) for value in output.values[name] if math.isfinite(value)]
                 if scored:
                     log_metric(f"reward/{name}", sum(scored) / len(scored))
-                for status, count in suite.counts(output)[name].items():
+                for status, count in suite.counts(output).get(name, {}).items():
                     if status != Status.OK:
                         log_metric(f"status/{name}/{status}", float(count))
         return [float(total) if math.isfinite(total) else None for total in output.values["total"]]
