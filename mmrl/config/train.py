@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag
+from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag
 
 from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
@@ -75,11 +75,18 @@ class StageConfig(Section):
     data: StageDataConfig = StageDataConfig()
 
 
+def _folder_name(name: str) -> str:
+    """Return the name if a folder can have it; a recipe from elsewhere must not choose where its run is written."""
+    if not name.strip(".") or any(mark in name for mark in "/\\{}"):
+        raise ValueError("the name of a run, which is part of its folder: leave out / \\ { and }")
+    return name
+
+
 class TrainConfig(Section):
     """The configuration of one run of `mmrl train`."""
 
-    name: str
-    """Names the run folder and the model card."""
+    name: Annotated[str, AfterValidator(_folder_name)]
+    """Names the run folder and the model card: no path."""
     seed: Seed = 0
     policy: AnyPolicyConfig
     models: dict[str, NamedModelConfig] = Field(default_factory=dict)

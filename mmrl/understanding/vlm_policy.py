@@ -480,7 +480,7 @@ class VLMPolicy(TokenPolicy):
     def _check_target(self, target: TargetText, token_ids: Sequence[int]) -> None:
         """Raise for placeholder tokens of media: their probability is 0, which makes a loss infinite."""
         suppressed = set(self.vlm.suppressed.tolist())
-        if found := next((number for number in token_ids if number in suppressed), None):
+        if (found := next((number for number in token_ids if number in suppressed), None)) is not None:
             mark = self.vlm.tokenizer.convert_ids_to_tokens(found)
             raise DataError(
                 f"sample {target.sample.id!r}: its target text contains {mark}, a placeholder that is never written"

@@ -54,11 +54,13 @@ values = st.recursive(
 
 
 @given(st.dictionaries(words | yaml_like, values, max_size=4), words | yaml_like)
-def test_arguments_and_texts_survive_a_round_trip(args, name):
-    config = parse(SMALLEST).model_copy(update={"name": name, "rewards": (RewardConfig(name="r", args=args),)})
-    text = dump_config(config)
-    assert parse(text) == config
-    assert yaml.safe_load(text)["rewards"][0]["args"] == args  # YAML 1.1 readers agree
+def test_arguments_and_texts_survive_a_round_trip(args, text):
+    smallest = parse(SMALLEST)
+    changes = {"policy": smallest.policy.model_copy(update={"revision": text})}
+    config = smallest.model_copy(update=changes | {"rewards": (RewardConfig(name="r", args=args),)})
+    written = dump_config(config)
+    assert parse(written) == config
+    assert yaml.safe_load(written)["rewards"][0]["args"] == args  # YAML 1.1 readers agree
 
 
 def test_scalars_follow_yaml_1_2():
@@ -126,6 +128,8 @@ def test_the_last_override_wins():
         ("rewards.first.name=x", "rewards is a list of 1"),
         ("policy.model.x=1", "policy.model is a single value and has no keys"),
         ("seed=-1", "seed: got -1, expected greater than or equal to 0"),
+        ("name=../../x", "name: got '../../x', expected the name of a run, which is part of its folder"),
+        ("name='..'", "name: got '..', expected the name of a run, which is part of its folder"),
         ("seed=9223372036854775808", "seed: got 9223372036854775808, expected less than 9223372036854775808"),
         ("evaluation.seed=-1", "evaluation.seed: got -1, expected greater than or equal to 0"),
         ("name=123", "name: got 123, expected text (in quotes, if it looks like a number)"),

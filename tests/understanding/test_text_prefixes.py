@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from mmrl.config.named_models import NamedModelConfig
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.errors import ConfigError
+from mmrl.errors import ConfigError, DataError
 from mmrl.policy import RolloutRequest, RowStart, TargetText
 from mmrl.rewards.core.text_scoring import TextQuery
 from mmrl.training.run_models import NamedModels
@@ -60,6 +61,12 @@ def test_the_entropy_of_a_token_is_that_of_all_tokens_that_could_stand_there(pol
     assert empty.shape == (1,) and len(longer) == 1 + len(policy.vlm.encode("it is"))
     assert empty[0] == pytest.approx(-(logs.exp() * logs).sum().item(), abs=1e-4)
     assert longer[0] == pytest.approx(empty[0], abs=1e-5) and abs(longer[1] - longer[0]) > 1e-5
+
+
+def test_a_text_with_a_placeholder_is_refused_also_where_that_is_token_0(policy, monkeypatch):
+    monkeypatch.setattr(policy, "vlm", replace(policy.vlm, suppressed=torch.tensor([0])))
+    with pytest.raises(DataError, match=r"'shown': its target text contains .*, a placeholder that is never written"):
+        policy.score_targets([TargetText(WITH_IMAGE, "", 0, token_ids=(0,))])
 
 
 def run_config(**models: NamedModelConfig):
