@@ -16,11 +16,11 @@ together, before prompts that come twice are left out. In `sums-reflections`, de
 for the environment `attempts`. In `sums-announced`, every second prompt begins with a budget of tokens, as in
 `36;3+5*7=`, and its demonstration is the careless writer's fullest trace within it. In `sums-habitual`, demonstrations
 are in full and right, but the value after the subtraction of 8 or 9 is one too high; in `sums-half-habitual`, it is in
-half of these steps. In `sums-checked`, only prompts with the smallest two numbers of operands have an `answer`; in
-`sums-trusted`, all have one, with the `confidence` 1 for these prompts and 0 for the others. `sums-validation-later` is
-the second half of `sums-validation`, for studies that have decided on the first half before. `sums-validation-more` has
-the 512 prompts that would have come next, and `sums-validation-last` the 512 after these, for those that have decided
-on earlier ones.
+half of these steps, and in `sums-mostly-habitual` in seven of ten. In `sums-checked`, only prompts with the smallest
+two numbers of operands have an `answer`; in `sums-trusted`, all have one, with the `confidence` 1 for these prompts and
+0 for the others. `sums-validation-later` is the second half of `sums-validation`, for studies that have decided on the
+first half before. `sums-validation-more` has the 512 prompts that would have come next, and `sums-validation-last` the
+512 after these, for those that have decided on earlier ones.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
@@ -98,7 +98,11 @@ BUDGETS, BUDGETS_SEED = (4, 10, 20, 36), 82
 REQUEST = "?"
 """The prompt of `-questions`, which asks for a calculation; those of `-few` are its demonstrations."""
 HABITS_SEED = 83
-WRITERS = {"habitual": HABITUAL, "half-habitual": replace(HABITUAL, subtraction_error=0.5)}
+WRITERS = {
+    "habitual": HABITUAL,
+    "mostly-habitual": replace(HABITUAL, subtraction_error=0.7),
+    "half-habitual": replace(HABITUAL, subtraction_error=0.5),
+}
 """The writers of the demonstrations of these splits, for the prompts of training."""
 SAME_PROMPTS = ("reflections", "announced", *WRITERS, "checked", "trusted")
 """Splits that have the calculations of `-train`."""
