@@ -4,15 +4,15 @@ The prompt of a removal names the thing that stood in the hole. What is right in
 same filled hole is a success for "a red circle" and a failure for "remove a red circle". Rules judge a picture by the
 criteria of its task; they are for the labels of a judge's pairs and for results.
 
-`shapeworld:masks-train`, `masks-development` and `masks-validation` have both tasks by turns. A sample names its
-`task`, and in its metadata the `subject`, which is the prompt without its verb, and the criteria of the task
-(`criterion`).
+`shapeworld:masks-train`, `masks-development` and `masks-validation` have both tasks by turns, and so has
+`masks-validation-more`, for studies that have decided on validation before. A sample names its `task`, and in its
+metadata the `subject`, which is the prompt without its verb, and the criteria of the task (`criterion`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -35,9 +35,16 @@ TaskName = Literal["fill", "removal"]
 TASK_NAMES: tuple[TaskName, ...] = ("fill", "removal")
 CRITERIA: Mapping[TaskName, tuple[str, ...]] = {"fill": ("alignment", "structure"), "removal": ("residue",)}
 """The criteria by which pictures are judged in each task."""
-SPLITS = {"masks-train": (81, 1024), "masks-development": (82, 256), "masks-validation": (83, 512)}
+SPLITS = {
+    "masks-train": (81, 1024),
+    "masks-development": (82, 256),
+    "masks-validation": (83, 512),
+    "masks-validation-more": (84, 256),
+}
 """Seed and size of each split; settings are chosen on development, validation is for results."""
 NAMES = tuple(SPLITS)
+FILLED, EMPTIED = 0.5, 0.03
+"""A fill is done from this IoU on, and a removal up to this residue."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,10 @@ class MaskVerdict:
     def score(self, task: TaskName) -> float:
         """Return how well the picture does what a task asks for, in [0, 1]."""
         return self.fill_iou if task == "fill" else 1 - self.residue
+
+    def done(self, task: TaskName) -> bool:
+        """Return whether a task is done: a hole is filled with the named thing, or it is as good as empty."""
+        return self.fill_iou >= FILLED if task == "fill" else self.residue <= EMPTIED
 
 
 def sample_mask_task(
@@ -152,17 +163,18 @@ def _sample(id: str, rng: np.random.Generator, name: TaskName) -> Sample:
 class MaskCheck(Reward):
     """Score a picture by the rules of its task: the IoU of a fill, and 1 less the residue of a removal.
 
-    In [0, 1]. Further scores are those of `MaskVerdict`, in both tasks.
+    In [0, 1]. Further scores are those of `MaskVerdict`, in both tasks, and `done`, 1 if the sample's task is.
     """
 
     name = "shapeworld_masks"
     source = "docs/tasks/inpaint.md"
     needs = ("image", "references.answer", "metadata.task")
     range = (0.0, 1.0)
-    measures = ("alignment", "structure", "fill_iou", "residue", "kept")
+    measures = ("alignment", "structure", "fill_iou", "residue", "kept", "done")
 
     def score_one(self, item: RewardInput) -> Mapping[str, float]:
         """Judge one picture."""
+        task = item.metadata["task"]
         verdict = judge_mask(answer_image(item.image), Hole.from_dict(item.references["answer"]))
-        further = {f"{self.name}_{each}": float(getattr(verdict, each)) for each in self.measures}
-        return {self.name: verdict.score(item.metadata["task"]), **further}
+        scores = {**asdict(verdict), "done": float(verdict.done(task))}
+        return {self.name: verdict.score(task), **{f"{self.name}_{each}": scores[each] for each in self.measures}}

@@ -72,8 +72,9 @@ def mask_tasks_by_judge(
         prompts: samples that are measured, half of them of each task.
 
     Returns:
-        Of each fill `fill_iou` and `alignment`; of each removal `residue`; of each sample `kept`, the share of the rest
-        that still stands. `judged`: the share of unseen pairs of both tasks that the judge orders rightly.
+        Of each fill `fill_iou` and `alignment`; of each removal `residue`; of each sample `done`, 1 if its task is, and
+        `kept`, the share of the rest that still stands. `judged`: the share of unseen pairs of both tasks that the
+        judge orders rightly.
     """
     if reads == "none":
         return {**started(on, prompts), "judged": [0.5]}
@@ -132,6 +133,7 @@ def measured(policy: AnyPolicy, on: str, prompts: int) -> dict[str, list[float]]
         "fill_iou": values["fill_iou"][fills].tolist(),
         "alignment": values["alignment"][fills].tolist(),
         "residue": values["residue"][removals].tolist(),
+        "done": values["done"].tolist(),
         "kept": values["kept"].tolist(),
     }
 

@@ -48,6 +48,19 @@ def test_scores_by_hand():
     assert judge_mask(draw(Scene(())), HOLE).kept < 1.0  # the triangle outside is gone, and the hole is right
 
 
+def test_a_task_is_done_by_its_own_measure():
+    """A removal may leave 7 of the hole's 256 pixels, which are less than 3 %, and a fill needs an IoU of one half."""
+    whole, empty = judge_mask(draw(HOLE.source), HOLE), judge_mask(draw(Scene((OTHER,))), HOLE)
+    assert whole.done("fill") and not whole.done("removal")
+    assert empty.done("removal") and not empty.done("fill")
+    picture = np.asarray(draw(Scene((OTHER,)))).copy()
+    picture[0, :7] = (50, 85, 220)
+    assert judge_mask(Image.fromarray(picture), HOLE).done("removal")
+    picture[0, 7] = (50, 85, 220)
+    assert not judge_mask(Image.fromarray(picture), HOLE).done("removal")
+    assert replace(whole, fill_iou=0.5).done("fill") and not replace(whole, fill_iou=0.49).done("fill")
+
+
 def test_splits_have_both_tasks_and_no_picture_in_common():
     seen = mask_tasks.samples("masks-train")
     assert [sample.task for sample in seen[:4]] == ["fill", "removal", "fill", "removal"]
@@ -58,8 +71,10 @@ def test_splits_have_both_tasks_and_no_picture_in_common():
         assert sample.metadata["criterion"] == list(CRITERIA[sample.task])
         assert sample.prompt == ("remove " if sample.task == "removal" else "") + sample.metadata["subject"]
     pictures = {sample.conditions["image"] for sample in seen}
-    for name in ("masks-development", "masks-validation"):
-        assert not pictures & {sample.conditions["image"] for sample in mask_tasks.samples(name)}
+    for name in ("masks-development", "masks-validation", "masks-validation-more"):
+        further = {sample.conditions["image"] for sample in mask_tasks.samples(name)}
+        assert not pictures & further
+        pictures |= further
 
 
 def test_the_check_takes_the_task_of_its_sample():
@@ -71,3 +86,4 @@ def test_the_check_takes_the_task_of_its_sample():
         values = MaskCheck().score([item]).values
         assert values["shapeworld_masks"][0] == float(right)
         assert (values["shapeworld_masks_kept"][0], values["shapeworld_masks_residue"][0]) == (1.0, 0.0)
+        assert values["shapeworld_masks_done"][0] == float(right)

@@ -52,7 +52,7 @@ def test_a_run_is_measured_by_the_rules_of_each_task(few):
     )
     began = queried_judges.mask_tasks_by_judge(3, "masks-development", "none", prompts=6)
     assert {name: len(values) for name, values in found.items()} == {
-        "fill_iou": 3, "alignment": 3, "residue": 3, "kept": 6, "judged": 1,
+        "fill_iou": 3, "alignment": 3, "residue": 3, "done": 6, "kept": 6, "judged": 1,
     }  # fmt: skip
     assert {name: len(values) for name, values in began.items()} == {name: len(each) for name, each in found.items()}
     assert all(0 <= value <= 1 for values in found.values() for value in values)

@@ -20,7 +20,8 @@ from mmrl.workflows.prompt_filter import solved_sometimes
 from mmrl.workflows.sampled_pairs import sampled_pairs
 from mmrl_shapeworld.reasoning.trained_sums import answered, sums_config, trained_policy, untrained_policy
 
-BASE = ("policy.model=shapeworld:remainders", "sampling.max_new_tokens=96")
+BASE = ("policy.model=shapeworld:remainders", "sampling.max_new_tokens=96", "training.max_replay_gap=3.0e-4")
+"""The bound on the replay gap is that of other runs on long chains."""
 MOSTLY_HARD = "shapeworld:remainders-mostly-hard"
 """The prompts of training, of which one in five has as many operands as the base knows; it never does the others."""
 MEDIUM = (0.2, 0.8)
