@@ -38,7 +38,7 @@ def growing_resolution(
     prompts: int = 384,
     draws: int = 2,
     imitated: int = 12,
-    preferred: Sequence[int] = (16, 72),
+    preferred: Sequence[int] = (12, 56),
     rows: int = 96,
     groups: int = 24,
     sft_lr: float = 2.5e-4,
