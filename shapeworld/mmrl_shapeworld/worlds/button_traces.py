@@ -9,7 +9,7 @@ screens-traces-steps-train  a sample for each step, which follows those before i
 screens-offline-train       each trace of the expert, of the source `traces`, and then its steps, of the source `steps`
 screens-one-label-train     steps on screens with two right buttons, one of which was clicked and is labelled
 screens-all-labels-train    the same steps, with the labels of both
-screens-one-of-many-train   the expert's steps, on screens with three or four right buttons, one of which is labelled
+screens-one-of-many-train   the expert's steps, on screens with four right buttons, one of which is labelled
 screens-curriculum-train    the expert's traces as stage 0, the tasks of `screens-train` as stage 1
 
 The last one is there for training alone. Of two right buttons the expert clicks the upper one, or the left of a row;
@@ -39,8 +39,8 @@ _WORDS = {"expert": "traces", "careless": "careless"}
 """The word in the names of splits, by annotator."""
 _LABELS = ("one-label", "all-labels")
 _MANY = "one-of-many"
-MANY = (3, 4)
-"""The numbers of right buttons, of four, on the screens of `screens-one-of-many`; either is as frequent."""
+MANY = 4
+"""The number of right buttons on the screens of `screens-one-of-many`: all of them."""
 CURRICULUM = "screens-curriculum-train"
 NAMES = (
     *(
@@ -136,7 +136,7 @@ def _of_many_right_buttons(steps: Sequence[Sample]) -> Iterator[Sample]:
     for sample in steps:
         trace, place = list(sample.metadata["steps"]), sample.metadata[START]
         task = ScreenTask.from_dict(sample.answer)
-        screen = draw_buttons(task, place, right=MANY[int(rng.integers(len(MANY)))])
+        screen = draw_buttons(task, place, right=MANY)
         boxes = [list(map(int, box)) for name, box in screen.buttons if name == task.targets[place]]
         trace[place] = _labelled(trace[place], boxes, rng)
         picture, images = png_uri(screen.picture), sample.images
