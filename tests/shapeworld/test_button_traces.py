@@ -7,7 +7,9 @@ import pytest
 from mmrl.environments.recorded_steps import steps_of
 from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld import splits
+from mmrl_shapeworld.vqa.canvas import png_uri
 from mmrl_shapeworld.worlds.button_environment import ButtonScreens
+from mmrl_shapeworld.worlds.button_screens import ScreenTask, draw_buttons
 
 
 def test_each_step_of_a_trace_is_a_sample():
@@ -58,3 +60,22 @@ def test_one_of_two_right_buttons_is_labelled():
     steps = splits.samples("screens-traces-steps-train")
     train = splits.samples("screens-one-label-train")
     assert len({sample.id for sample in train}) == len(train) > 0.25 * len(steps)
+
+
+def test_one_of_four_right_buttons_is_labelled():
+    """The picture before the step is the screen whose boxes the label is one of, and the others stay as recorded."""
+    plain, many = (splits.samples(f"screens-{name}-development") for name in ("traces-steps", "one-of-many"))
+    assert [sample.id for sample in plain] == [sample.id for sample in many]
+    places = []
+    for old, new in zip(plain, many, strict=True):
+        before, after = steps_of(old), steps_of(new)
+        task, own = ScreenTask.from_dict(new.answer), after.steps[after.start]
+        screen = draw_buttons(task, after.start, right=4)
+        assert {name for name, _ in screen.buttons} == {task.targets[after.start]}
+        picture = new.images[0] if after.start == 0 else after.steps[after.start - 1].screen
+        assert png_uri(screen.picture) == picture
+        (box,) = own.boxes
+        places.append([each for _, each in screen.buttons].index(box))
+        assert after.steps[after.start + 1 :] == before.steps[after.start + 1 :]
+        assert [s.written for s in after.steps[: after.start]] == [s.written for s in before.steps[: after.start]]
+    assert all(0.2 < places.count(place) / len(places) < 0.3 for place in range(4))  # no habit tells which

@@ -99,8 +99,15 @@ def sample_task(skins: tuple[str, ...], rng: np.random.Generator) -> ScreenTask:
     )
 
 
-def draw_buttons(task: ScreenTask, done: int, is_dead_end: bool = False) -> ButtonScreen:
-    """Draw the screen of a task after `done` right clicks, always the same."""
+def draw_buttons(task: ScreenTask, done: int, is_dead_end: bool = False, right: int | None = None) -> ButtonScreen:
+    """Draw the screen of a task after `done` right clicks, always the same.
+
+    Args:
+        task: whose screen it is.
+        done: the right clicks before.
+        is_dead_end: whether it is the screen behind a wrong button.
+        right: the number of buttons with the wanted colour, 1 to 4; None: two on `DOUBLE` of the screens, else one.
+    """
     look = SKINS[task.skin]
     rng = np.random.default_rng((task.seed, done, int(is_dead_end)))
     picture = blank()
@@ -118,7 +125,8 @@ def draw_buttons(task: ScreenTask, done: int, is_dead_end: bool = False) -> Butt
         return ButtonScreen(picture, ((BACK, box),))
     names = [tuple(COLOURS)[n] for n in rng.permutation(len(COLOURS))]
     wanted = task.targets[min(done, len(task.targets) - 1)]
-    if rng.random() < DOUBLE:
+    doubled = 2 if rng.random() < DOUBLE else 1
+    while names.count(wanted) < (doubled if right is None else right):
         others = [n for n, name in enumerate(names) if name != wanted]
         names[others[int(rng.integers(len(others)))]] = wanted
     for name, box in zip(names, boxes, strict=True):

@@ -9,10 +9,11 @@ screens-traces-steps-train  a sample for each step, which follows those before i
 screens-offline-train       each trace of the expert, of the source `traces`, and then its steps, of the source `steps`
 screens-one-label-train     steps on screens with two right buttons, one of which was clicked and is labelled
 screens-all-labels-train    the same steps, with the labels of both
+screens-one-of-many-train   the expert's steps, on screens with four right buttons, one of which is labelled
 screens-curriculum-train    the expert's traces as stage 0, the tasks of `screens-train` as stage 1
 
 The last one is there for training alone. Of two right buttons the expert clicks the upper one, or the left of a row;
-in `screens-one-label` the one that was clicked is drawn at random.
+in `screens-one-label` and `screens-one-of-many` the one that was clicked is drawn at random.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld.vqa.canvas import png_uri
 from mmrl_shapeworld.worlds import button_splits
 from mmrl_shapeworld.worlds.button_environment import ANNOTATORS, ButtonEpisode
-from mmrl_shapeworld.worlds.button_screens import ScreenTask
+from mmrl_shapeworld.worlds.button_screens import ScreenTask, draw_buttons
 from mmrl_shapeworld.worlds.button_splits import Annotator, careless, expert
 
 _WORDS = {"expert": "traces", "careless": "careless"}
 """The word in the names of splits, by annotator."""
 _LABELS = ("one-label", "all-labels")
+_MANY = "one-of-many"
+MANY = 4
+"""The number of right buttons on the screens of `screens-one-of-many`: all of them."""
 CURRICULUM = "screens-curriculum-train"
 NAMES = (
     *(
@@ -45,7 +49,7 @@ NAMES = (
         for every in ("", "-steps")
         for part in button_splits.SIZES
     ),
-    *(f"screens-{word}-{part}" for word in ("offline", *_LABELS) for part in button_splits.SIZES),
+    *(f"screens-{word}-{part}" for word in ("offline", *_LABELS, _MANY) for part in button_splits.SIZES),
     CURRICULUM,
 )
 _SEED = 82
@@ -104,6 +108,8 @@ def _samples(split: str) -> tuple[Sample, ...]:
             for trace in _samples(f"screens-traces-{part}")
             for sample in (replace(trace, source="traces"), *(replace(s, source="steps") for s in each_step(trace)))
         )
+    if "-".join((word, *every)) == _MANY:
+        return tuple(_of_many_right_buttons(_samples(f"screens-traces-steps-{part}")))
     if "-".join((word, *every)) in _LABELS:
         return tuple(_of_two_right_buttons(_samples(f"screens-traces-steps-{part}"), all_labels=word == "all"))
     if every:
@@ -120,11 +126,32 @@ def _of_two_right_buttons(steps: Sequence[Sample], all_labels: bool) -> Iterator
         trace, place = sample.metadata["steps"], sample.metadata[START]
         if len(boxes := trace[place]["boxes"]) == 1:
             continue
-        box = x1, y1, x2, y2 = boxes[int(rng.integers(len(boxes)))]
-        middle = [(x1 + x2) // 2, (y1 + y2) // 2]
-        own = {**trace[place], "point": middle, "written": "{}, {}".format(*middle), "boxes": [box]}
-        one = [*trace[:place], own, *trace[place + 1 :]]
+        one = [*trace[:place], _labelled(trace[place], boxes, rng), *trace[place + 1 :]]
         yield sample if all_labels else replace(sample, metadata={**sample.metadata, "steps": one})
+
+
+def _of_many_right_buttons(steps: Sequence[Sample]) -> Iterator[Sample]:
+    """Yield the steps on screens that are drawn again with `MANY` right buttons, with the label of one at random."""
+    rng = np.random.default_rng((_SEED, len(steps)))
+    for sample in steps:
+        trace, place = list(sample.metadata["steps"]), sample.metadata[START]
+        task = ScreenTask.from_dict(sample.answer)
+        screen = draw_buttons(task, place, right=MANY)
+        boxes = [list(map(int, box)) for name, box in screen.buttons if name == task.targets[place]]
+        trace[place] = _labelled(trace[place], boxes, rng)
+        picture, images = png_uri(screen.picture), sample.images
+        if place:
+            trace[place - 1] = {**trace[place - 1], "screen": picture}
+        else:
+            images = (picture,)
+        yield replace(sample, images=images, metadata={**sample.metadata, "steps": trace})
+
+
+def _labelled(step: dict[str, Any], boxes: Sequence[list[int]], rng: np.random.Generator) -> dict[str, Any]:
+    """Return a step of which one of the right buttons was clicked, drawn at random, and is labelled."""
+    box = x1, y1, x2, y2 = boxes[int(rng.integers(len(boxes)))]
+    middle = [(x1 + x2) // 2, (y1 + y2) // 2]
+    return {**step, "point": middle, "written": "{}, {}".format(*middle), "boxes": [box]}
 
 
 def samples(split: str) -> list[Sample]:
