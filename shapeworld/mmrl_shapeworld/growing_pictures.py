@@ -15,7 +15,6 @@ from typing import Literal
 from mmrl.build.policies import build_policy
 from mmrl.config import load_config
 from mmrl.config.sampling import ImageTokenSamplingConfig
-from mmrl.data.sample import Sample
 from mmrl.policy import RolloutRequest
 from mmrl.training.run.checkpoints import Checkpoints
 from mmrl.workflows.train import train
@@ -36,9 +35,8 @@ def growing_resolution(
     method: Method = "none",
     on: str = "pictured-validation",
     prompts: int = 384,
-    draws: int = 2,
     imitated: int = 12,
-    preferred: Sequence[int] = (12, 56),
+    preferred: int = 24,
     rows: int = 96,
     groups: int = 24,
     sft_lr: float = 2.5e-4,
@@ -52,10 +50,9 @@ def growing_resolution(
         method: none: the generator stays as it ships. sft: all iterations imitate. alternating: at each resolution SFT
             is followed by DPO. last: DPO has all of its iterations at the end, at 32 pixels.
         on: the split of captions.
-        prompts: of them that are measured.
-        draws: pictures of each, at either temperature.
+        prompts: of them that are measured, with one picture each.
         imitated: iterations of SFT at each resolution.
-        preferred: iterations of DPO after them at 16 and at 32 pixels, or of SFT in its place.
+        preferred: iterations of DPO after them, or of SFT in its place.
         rows: true pictures of an iteration of SFT.
         groups: of eight pictures of an iteration of DPO; the best and the worst are a pair.
         sft_lr: of the optimizer while it imitates.
@@ -63,10 +60,9 @@ def growing_resolution(
         beta: of DPO.
 
     Returns:
-        Of each picture, those of a caption side by side: `score`, the checker's partial credit, and `strict`, 1 if it
-        is exactly right; and `observed`, the probability by a network of which no reward is made that the named things
-        are there. The same of pictures at temperature 0.5, where the generator is best before training: `sharp_score`
-        and so on.
+        Of each caption's picture: `score`, the checker's partial credit, and `strict`, 1 if it is exactly right; and
+        `observed`, the probability by a network of which no reward is made that the named things are there. The same of
+        a picture at temperature 0.5, where the generator is best before training: `sharp_score` and so on.
     """
     with TemporaryDirectory() as folder:
         model = "shapeworld:scales"
@@ -91,31 +87,29 @@ def growing_resolution(
                 ],
             )
             model = str(Checkpoints(train(config)).path())
-        return _measured(model, seed, samples(on)[:prompts], draws)
+        return _measured(model, seed, on, prompts)
 
 
-def _stages(method: Method, imitated: int, preferred: Sequence[int]) -> list[tuple[str, int, int]]:
+def _stages(method: Method, imitated: int, preferred: int) -> list[tuple[str, int, int]]:
     """Return the algorithm, the side of pictures and the iterations of each stage."""
     if method == "none":
         return []
+    small, large = SIZES
     if method == "last":
-        return [*(("sft", size, imitated) for size in SIZES), ("dpo", SIZES[-1], sum(preferred))]
+        return [("sft", small, imitated), ("sft", large, imitated), ("dpo", large, 2 * preferred)]
     second = "sft" if method == "sft" else "dpo"
-    return [
-        stage
-        for size, count in zip(SIZES, preferred, strict=True)
-        for stage in (("sft", size, imitated), (second, size, count))
-    ]
+    return [stage for size in (small, large) for stage in (("sft", size, imitated), (second, size, preferred))]
 
 
-def _measured(model: str, seed: int, chosen: Sequence[Sample], draws: int) -> dict[str, Sequence[float]]:
+def _measured(model: str, seed: int, on: str, prompts: int) -> dict[str, Sequence[float]]:
     config = load_config("shapes-scales", [f"policy.model={model}"])
     policy, network = build_policy(config.policy, config.sampling, config.media), load()
-    captions = [Caption.from_dict(sample.answer) for sample in chosen for _ in range(draws)]
+    chosen = samples(on)[:prompts]
+    captions = [Caption.from_dict(sample.answer) for sample in chosen]
     found: dict[str, Sequence[float]] = {}
     for prefix, temperature in (("", 1.0), ("sharp_", SHARP)):
         sampling = ImageTokenSamplingConfig(temperature=temperature)
-        requests = [RolloutRequest(sample, draws, row, sampling=sampling) for row, sample in enumerate(chosen)]
+        requests = [RolloutRequest(sample, 1, row, sampling=sampling) for row, sample in enumerate(chosen)]
         pairs = list(zip(policy.rollout(requests, 100_000 * seed).media, captions, strict=True))
         verdicts = [judge(picture, caption) for picture, caption in pairs]
         found[f"{prefix}score"] = [verdict.score for verdict in verdicts]
