@@ -130,13 +130,19 @@ def library_versions() -> dict[str, str]:
 def code_digest() -> str:
     """Return a digest of every source file of the suite that can change a number."""
     digest = hashlib.sha256()
+    for module, path in source_files():
+        digest.update(f"{module} {_source_digest(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def source_files() -> Iterator[tuple[str, Path]]:
+    """Yield the name and the source file of every module of the suite that can change a number."""
     for package in PACKAGES:
         home = _package_folder(package)
         for path in sorted(home.rglob("*.py")) if home else ():
             module = ".".join((package, *path.relative_to(home or path).with_suffix("").parts))
             if not module.startswith(ELSEWHERE):
-                digest.update(f"{module} {_source_digest(path)}\n".encode())
-    return digest.hexdigest()
+                yield module, path
 
 
 def _folders(root: Path, config: TrainConfig) -> Iterator[ArmFolder]:

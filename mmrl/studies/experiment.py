@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from inspect import signature
+from pathlib import Path
 
 from mmrl.components import load_reference
 from mmrl.errors import ConfigError, EvaluationError
+from mmrl.studies.measured_calls import Experiment, MeasuredCalls
 from mmrl.studies.study import Study
 from mmrl.studies.study_display import StudyDisplay
 from mmrl.studies.study_result import MeasuredArms, StudyResult, judged_result, label
 
-Experiment = Callable[..., Mapping[str, Sequence[float]]]
-"""From a seed and the arguments of an arm to the values of each metric: as many for every arm and seed."""
-
 
 def run_experiment(
-    study: Study, seeds: Sequence[int], libraries: Mapping[str, str], display: StudyDisplay
+    study: Study, seeds: Sequence[int], libraries: Mapping[str, str], display: StudyDisplay, measured: Path
 ) -> StudyResult:
     """Return the result of a study whose arms are calls of one function; each seed is an independent repetition.
+
+    The values of every call are kept in the folder `measured`, and are read there by a run after an interruption.
 
     Raises:
         ConfigError: the function cannot be loaded, or does not take an arm's arguments.
@@ -34,14 +35,15 @@ def run_experiment(
             raise ConfigError(f"{study.path}, arm {arm}: {err}") from None
     metrics = {label(each): each.metric for each in (*study.decides, *study.config.also)}
     found: dict[str, dict[str, dict[str, list[float]]]] = {name: {arm: {} for arm in arguments} for name in metrics}
+    calls = MeasuredCalls(measured)
     for seed in seeds:
         for arm, each in arguments.items():
-            values = function(seed, **each)
+            values, is_earlier = calls.values(function, seed, each)
             for name, metric in metrics.items():
                 if metric not in values:
                     raise EvaluationError(f"{arm}: measured no {metric}; there are {', '.join(values)}")
-                found[name][arm][str(seed)] = [float(value) for value in values[metric]]
-            display.log(f"{arm}, seed {seed}: measured")
+                found[name][arm][str(seed)] = values[metric]
+            display.log(f"{arm}, seed {seed}: {'was measured before' if is_earlier else 'measured'}")
     measures = {name: MeasuredArms(_ids(name, found[name]), found[name]) for name in map(label, study.decides)}
     also = {
         name: {

@@ -96,8 +96,11 @@ def run_study(study: Study, options: StudyOptions, display: StudyDisplay) -> Stu
     first = options.seeds or rule.first
     most = options.seeds or study.max_seeds
     if study.config.recipe is None:
-        without_training = run_experiment if study.config.experiment is not None else score_study
-        result = without_training(study, range(rule.start, rule.start + first), library_versions(), display)
+        all_seeds = range(rule.start, rule.start + first)
+        if study.config.experiment is not None:
+            result = run_experiment(study, all_seeds, library_versions(), display, options.root / "measured")
+        else:
+            result = score_study(study, all_seeds, library_versions(), display)
         return _write(result, options.root / study.name, {})
     for arm in study.arms:
         check(arm_config(study, arm, 0, options)[0])

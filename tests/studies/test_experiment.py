@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,34 @@ def test_study_of_a_function(tmp_path):
     assert "square" in (tmp_path / "runs" / "squares" / "squares.md").read_text()
 
 
+FAILING = """\
+from pathlib import Path
+
+def noisy_square(seed, n):
+    with Path(__file__).with_name("calls.txt").open("a") as file:
+        file.write(f"{seed} {n}\\n")
+    if seed == 2 and not Path(__file__).with_name("mended").exists():
+        raise OSError("disk full")
+    return {"square": [n * n + seed / 7], "cube": [n**3]}
+"""
+
+
+def test_an_interrupted_study_goes_on_after_the_last_call(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.studies.test_experiment.FUNCTION", FAILING)
+    study, options = load_study(write(tmp_path)), StudyOptions(root=tmp_path / "runs")
+    with pytest.raises(OSError, match="disk full"):
+        run_study(study, options, quiet())
+    (tmp_path / "mended").touch()
+    result = run_study(study, options, quiet())
+    calls = (tmp_path / "calls.txt").read_text().splitlines()
+    assert len(calls) == 4 * 3 + 1 and calls.count("2 1") == 2  # only the call that failed is made again
+    assert result.measures["square"].matrix("n=4")[0].tolist() == [16 + seed / 7 for seed in range(4)]
+    (tmp_path / "squares.py").write_text(FAILING.replace("/ 7", "/ 9"))
+    sys.modules.pop("squares", None)
+    changed = run_study(study, options, quiet())
+    assert changed.measures["square"].matrix("n=1")[0].tolist() == [1 + seed / 9 for seed in range(4)]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -59,7 +88,7 @@ def test_study_of_a_function(tmp_path):
 def test_wrong_arguments_and_metrics_are_named(tmp_path, change, error, message):
     study = load_study(write(tmp_path, STUDY.replace(*change)))
     with pytest.raises(error, match=message):
-        run_experiment(study, [0], {}, quiet())
+        run_experiment(study, [0], {}, quiet(), tmp_path / "measured")
 
 
 def test_what_decides_must_be_the_call(tmp_path):
