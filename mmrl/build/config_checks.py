@@ -114,8 +114,9 @@ def check_processes(config: TrainConfig, count: int) -> None:
     """Check that a configuration can be trained by `count` processes, two or more; no model is loaded.
 
     Raises:
-        ConfigError: a reward keeps a state between batches, of which each process would know its own part alone; or
-            `run.place: strict` is chosen, and the processes would not make equally many calls of the model.
+        ConfigError: a reward keeps a state between batches, of which each process would know its own part alone;
+            `run.place` divides what an update needs whole; or it is `strict`, and the processes would not make equally
+            many calls of the model.
     """
     errors = list(_stateful_reward_errors(config, "each process would have another one: train with one process"))
     if config.run.place == "strict":
@@ -127,9 +128,10 @@ def check_processes(config: TrainConfig, count: int) -> None:
     if config.run.overlap.is_on and config.run.place not in ("auto", "replicas"):
         errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
     if config.run.place not in ("auto", "replicas"):
-        if isinstance(config.algorithm, MixConfig) and len(config.algorithm.terms) > 1:
+        algorithms = [config.algorithm, *(config.staged(stage).algorithm for stage in config.stages)]
+        if any(isinstance(each, MixConfig) and len(each.terms) > 1 for each in algorithms):
             errors.append(f"run.place: {config.run.place} divides the gradients of a mix's terms: choose replicas")
-        if learns_weights(config.algorithm):
+        if any(map(learns_weights, algorithms)):
             errors.append(f"run.place: {config.run.place} divides the gradients of channels (learn): choose replicas")
     if parts := [name for name, model in config.models.items() if model.of_codec]:
         errors.append(f"models.{parts[0]}.head: the parts of a codec are trained in one process: start one")
