@@ -93,8 +93,8 @@ def test_run_whose_calls_are_dealt_by_lengths_is_resumed_to_the_bit(fork_server,
 @pytest.mark.slow
 def test_models_beside_the_policy_are_resumed_by_another_number_of_processes(fork_server, tmp_path):
     words = CASES["writer-and-painter"]
-    alone = train(fork_server, tmp_path / "a", 1, *words)
-    train(fork_server, tmp_path / "b", 2, *words, "training={iterations: 2}")
+    alone = train(fork_server, tmp_path / "a", 1, *words, "training={iterations: 4}")
+    train(fork_server, tmp_path / "b", 2, *words)
     run = resume(fork_server, tmp_path / "b", 3, "training.iterations=4")
     assert any(name.startswith("parameters.painter ") for name in tensors(run))
     assert Checkpoints(run).load_state().step == 4 and largest_difference(alone, run) <= BOUND

@@ -42,7 +42,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "shapes-vlm", "policy.model=shapeworld:vlm-worlds", JOINT_PAINTER, "algorithm={name: joint_grpo, kl: 0.01}",
         "rewards=[{name: shapeworld}]",
         "data={path: 'shapeworld:terse-train', validation: 'shapeworld:terse-development', groups: 4, group_size: 4, "
-        "micro_batch: 4}", "evaluation={prompts: 5, batch: 2}", "training={iterations: 4}",
+        "micro_batch: 4}", "evaluation={prompts: 3, batch: 2}", "training={iterations: 2}",
         "sampling.max_new_tokens=8", "optimizer.eps=1e-6",
     ),
 }  # fmt: skip
