@@ -27,6 +27,7 @@ from typing import Any
 
 from mmrl.atomic_io import replace_text
 from mmrl.config.loading.load import dump_config
+from mmrl.config.recipes import recipes_folder
 from mmrl.config.train import TrainConfig
 
 FINISHED, REQUESTED, CODE = "finished.json", "requested.yaml", "code.json"
@@ -143,6 +144,17 @@ def source_files() -> Iterator[tuple[str, Path]]:
             module = ".".join((package, *path.relative_to(home or path).with_suffix("").parts))
             if not module.startswith(ELSEWHERE):
                 yield module, path
+
+
+def data_files() -> Iterator[tuple[str, Path]]:
+    """Yield the name and the path of every file that is no code and can change a number: models and recipes."""
+    folders = [home for package in PACKAGES if (home := _package_folder(package))]
+    recipes = [each for each in recipes_folder().iterdir() if each.name != "studies"]
+    for home in (*folders, *sorted(recipes)):
+        for path in sorted(home.rglob("*")):
+            name = ".".join(path.relative_to(home.parent).parts)
+            if path.is_file() and path.suffix not in (".py", ".pyc") and not name.startswith(ELSEWHERE):
+                yield name, path
 
 
 def _folders(root: Path, config: TrainConfig) -> Iterator[ArmFolder]:

@@ -2,8 +2,8 @@
 
     measured/<digest>.json   the function, its arguments and seed, and the values that it returned
 
-The digest is that of the call, of all code of the suite and of the function's own file, to the byte, and of the
-versions of libraries: after a change of any of them, a call is made anew.
+The digest is that of the call, of the suite's code, shipped models and recipes and the function's own file, to the
+byte, and of the versions of libraries: after a change of any of them, a call is made anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.atomic_io import replace_text
-from mmrl.studies.arm_cache import library_versions, source_files
+from mmrl.studies.arm_cache import data_files, library_versions, source_files
 
 Experiment = Callable[..., Mapping[str, Sequence[float]]]
 """From a seed and the arguments of an arm to the values of each metric: as many for every arm and seed."""
@@ -56,8 +56,8 @@ class MeasuredCalls:
 
 @cache
 def _suite_digest() -> str:
-    """Return a digest of the suite's source files that can change a number."""
+    """Return a digest of the suite's files that can change a number: code, shipped models, and recipes."""
     digest = hashlib.sha256()
-    for module, path in source_files():
-        digest.update(module.encode() + path.read_bytes())
+    for name, path in (*source_files(), *data_files()):
+        digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()

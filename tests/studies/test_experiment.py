@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from mmrl.errors import ConfigError, EvaluationError
+from mmrl.studies.arm_cache import data_files
 from mmrl.studies.experiment import run_experiment
 from mmrl.studies.runner import StudyOptions, run_study
 from mmrl.studies.study import load_study
@@ -76,6 +77,13 @@ def test_an_interrupted_study_goes_on_after_the_last_call(tmp_path, monkeypatch)
     sys.modules.pop("squares", None)
     changed = run_study(study, options, quiet())
     assert changed.measures["square"].matrix("n=1")[0].tolist() == [1 + seed / 9 for seed in range(4)]
+
+
+def test_calls_depend_on_shipped_models_and_recipes_and_not_on_studies():
+    names = {name for name, _ in data_files()}
+    assert any(name.startswith("mmrl_shapeworld.weights.") and name.endswith(".safetensors") for name in names)
+    assert "understanding.shapes-vlm.yaml" in names
+    assert not any(name.startswith(("studies.", "mmrl.studies.")) for name in names)
 
 
 @pytest.mark.parametrize(
