@@ -73,7 +73,7 @@ def _drawn(config: TrainConfig) -> dict[str, TrainConfig]:
 def _has_painter(config: TrainConfig, joint: JointGRPOConfig, trained: bool) -> bool:
     """Return True if the run has the painter that the algorithm names, and it is trained, or is not."""
     model = config.models.get(joint.painter)
-    return model is not None and kind_of(config, joint.painter) == "pipeline" and bool(model.trained) is trained
+    return model is not None and kind_of(config, joint.painter) == "pipeline" and model.trained is trained
 
 
 def _frozen_painter_errors(config: TrainConfig) -> Iterator[str]:
@@ -125,18 +125,18 @@ def check_processes(config: TrainConfig, count: int) -> None:
         errors.append(f"run.overlap.stream: it trains with one process, and there are {count}: leave it out")
     if config.run.overlap.interrupt:
         errors.append(f"run.overlap.interrupt: it trains with one process, and there are {count}: leave it out")
-    if config.run.overlap.is_on and config.run.place not in ("auto", "replicas"):
-        errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
-    if config.run.place not in ("auto", "replicas"):
-        algorithms = [config.algorithm, *(config.staged(stage).algorithm for stage in config.stages)]
-        if any(isinstance(each, MixConfig) and len(each.terms) > 1 for each in algorithms):
-            errors.append(f"run.place: {config.run.place} divides the gradients of a mix's terms: choose replicas")
-        if any(map(learns_weights, algorithms)):
-            errors.append(f"run.place: {config.run.place} divides the gradients of channels (learn): choose replicas")
     if parts := [name for name, model in config.models.items() if model.of_codec]:
         errors.append(f"models.{parts[0]}.head: the parts of a codec are trained in one process: start one")
-    if config.models and config.run.place not in ("auto", "replicas"):
-        errors.append(f"run.place: {config.run.place} divides the policy, and models beside it need it whole: replicas")
+    if (place := config.run.place) not in ("auto", "replicas"):
+        if config.run.overlap.is_on:
+            errors.append(f"run.place: {place} divides the parameters that run.overlap copies: choose replicas")
+        algorithms = [config.algorithm, *(config.staged(stage).algorithm for stage in config.stages)]
+        if any(isinstance(each, MixConfig) and len(each.terms) > 1 for each in algorithms):
+            errors.append(f"run.place: {place} divides the gradients of a mix's terms: choose replicas")
+        if any(map(learns_weights, algorithms)):
+            errors.append(f"run.place: {place} divides the gradients of channels (learn): choose replicas")
+        if config.models:
+            errors.append(f"run.place: {place} divides the policy, and models beside it need it whole: replicas")
     if errors:
         raise ConfigError("\n".join(errors))
 

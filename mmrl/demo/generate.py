@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -79,20 +79,20 @@ def generate(
     job.raise_if_stopped()
     sampling = subject.sampling if subject.painter else settings.of(subject.sampling)
     try:
-        with pool.answering(subject.name) as found, torch.no_grad(), ExitStack() as stack:
+        with torch.no_grad(), ExitStack() as stack:
+            answering: Any = stack.enter_context(pool.answering(subject.name))
             job.raise_if_stopped()
-            answering: Any = found
-            policy = last = answering
-            if isinstance(found, DrawnTexts):
-                answering = replace(found, sampling=settings.of(subject.answer_sampling))
-                policy, last = answering.writer, answering.painter.policy
-                stack.enter_context(job.interruptible(*find_denoisers(last.pipeline).values()))
+            policy = drawing = answering
+            if isinstance(answering, DrawnTexts):
+                answering = replace(answering, sampling=settings.of(subject.answer_sampling))
+                policy, drawing = answering.writer, cast(Any, answering.painter.policy)
+                stack.enter_context(job.interruptible(*find_denoisers(drawing.pipeline).values()))
             sample, called = _prepared(policy, subject, sample, task)
             stack.enter_context(job.interruptible(*called))
             if isinstance(subject.policy, VLMConfig):
                 stack.enter_context(policy.answering())
             if settings.rlg is not None and subject.step and subject.answer_kind == "pipeline":
-                stack.enter_context(rl_guidance(last.pipeline, settings.rlg, last.reference))
+                stack.enter_context(rl_guidance(drawing.pipeline, settings.rlg, drawing.reference))
             request = RolloutRequest(sample, n=settings.rows, group=0, sampling=sampling)
             rollout = answering.rollout([request], settings.seed)
             tokens = rollout.token_ids if rollout.token_ids is not None else [None] * len(rollout.media)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import get_args
@@ -84,10 +84,15 @@ def recipe_of_system(name: str) -> str | None:
     return recipe
 
 
-def verdict_counts() -> dict[Outcome, int]:
-    """Return how many systems have a study with each verdict."""
-    studies = [study for study in list_studies() if study.config.paper.key is not None]
-    found = [result.verdict for study in studies if (result := published_result(study.name)) is not None]
+def published_results() -> dict[str, StudyResult]:
+    """Return the published results of studies of a system, by the key of the system."""
+    found = {study.config.paper.key: published_result(study.name) for study in list_studies()}
+    return {key: result for key, result in found.items() if key is not None and result is not None}
+
+
+def verdict_counts(results: Iterable[StudyResult]) -> dict[Outcome, int]:
+    """Return how many results have each verdict."""
+    found = [result.verdict for result in results]
     return {verdict: found.count(verdict) for verdict in get_args(Outcome)}
 
 
@@ -96,8 +101,8 @@ def systems_page() -> str:
     systems, shipped = load_systems(), list_studies()
     own = [study for study in shipped if study.config.paper.key is None]
     studies = {study.config.paper.key: study for study in shipped if study.config.paper.key is not None}
-    results = {key: published_result(study.name) for key, study in studies.items()}
-    counts = verdict_counts()
+    results = published_results()
+    counts = verdict_counts(results.values())
     listed = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     lines = [
         "# Systems",

@@ -20,6 +20,7 @@ from mmrl.studies.systems import (
     _names_of,
     find_system,
     load_systems,
+    published_results,
     recipe_of_system,
     study_of_system,
     systems_page,
@@ -43,7 +44,7 @@ def test_recipes_of_systems_exist():
 def test_every_system_has_a_study_with_a_result():
     published = [study.config.paper.key for study in list_studies() if published_result(study.name) is not None]
     assert sorted(key for key in published if key) == sorted(system.key for system in load_systems())
-    assert sum(verdict_counts().values()) == 158
+    assert sum(verdict_counts(published_results().values()).values()) == 158
 
 
 def test_every_study_is_of_a_system():

@@ -129,20 +129,22 @@ def _with_protocol(sampling: AnySamplingConfig, protocol: ProtocolConfig) -> Any
 
 
 def _differences(name: str, own: dict[str, Any], shared: dict[str, Any], verb: str) -> list[str]:
-    differing = [key for key in own if own[key] != shared.get(key)]
-    if not differing:
-        return []
-    mine, here = (", ".join(f"{key} {values[key]}" for key in differing) for values in (own, shared))
-    return [f"{name} {verb} by itself with {mine}; here, as all others, with {here}"]
+    mine, here = _differing(own, shared)
+    return [f"{name} {verb} by itself with {mine}; here, as all others, with {here}"] if mine else []
 
 
 def _drawn_otherwise(own: ModelRef, first: ModelRef) -> list[str]:
     """Return a note if a run's painter draws by other settings than that of the first; each keeps its own."""
-    settings, others = own.answer_sampling.model_dump(), first.answer_sampling.model_dump()
-    if not (differing := [key for key in settings if settings[key] != others.get(key)]):
-        return []
-    mine, theirs = (", ".join(f"{key} {each.get(key)}" for key in differing) for each in (settings, others))
-    return [f"{own.name} draws with {mine}, and {first.name} with {theirs}: each run keeps the settings of its painter"]
+    mine, theirs = _differing(own.answer_sampling.model_dump(), first.answer_sampling.model_dump())
+    note = f"{own.name} draws with {mine}, and {first.name} with {theirs}: each run keeps the settings of its painter"
+    return [note] if mine else []
+
+
+def _differing(own: dict[str, Any], other: dict[str, Any]) -> tuple[str, str]:
+    """Return the settings that differ, as texts: `own` ones and the others; empty if none does."""
+    keys = [key for key in own if own[key] != other.get(key)]
+    mine, theirs = (", ".join(f"{key} {values.get(key)}" for key in keys) for values in (own, other))
+    return mine, theirs
 
 
 def _check_one_kind(models: Sequence[ModelRef]) -> None:
