@@ -109,9 +109,7 @@ class LatentReFLConfig(RewardGradientConfig):
     the range that a reward was trained on, with new noise in each update."""
 
     def follows(self, kind: type[Any]) -> bool:
-        from mmrl.rewards.core.latent_reward import LatentReward
-
-        return issubclass(kind, LatentReward)
+        return bool(kind.reads_latents)
 
 
 class AlignPropConfig(RewardGradientConfig):

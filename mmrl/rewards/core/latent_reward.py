@@ -19,6 +19,7 @@ class LatentReward(BatchReward):
     `guided_rollout` shifts latents along its gradient, without the autoencoder and without the guided model.
     """
 
+    reads_latents = True
     noise: tuple[float, float]
     """The lowest and the highest noise level at which scores mean something; others are not guided by it."""
 

@@ -92,6 +92,8 @@ class Reward(TrainerMethods, ABC):
     """The better values. A suite subtracts a reward for which "lower" is better (a distance, an error rate)."""
     differentiable: ClassVar[bool] = False
     """True if `score_tensor` gives gradients with respect to the image."""
+    reads_latents: ClassVar[bool] = False
+    """True if it scores noisy latents, with gradients with respect to them: a `LatentReward`."""
     source: ClassVar[str] = ""
     """The paper or formula."""
     licence: ClassVar[str] = "Apache-2.0"
