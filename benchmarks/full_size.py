@@ -39,7 +39,8 @@ from mmrl.generation.diffusion.scheduler_families import convert_scheduler
 from mmrl.generation.memory.architecture import Architecture, build_component, find_architecture
 from mmrl.generation.memory.estimate import estimate_memory, placeholder_sample
 from mmrl.generation.memory.meta_run import placeholder_tokenizer
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 

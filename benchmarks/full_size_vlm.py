@@ -37,7 +37,7 @@ from vlm_step import Ours, Theirs, Work
 
 from mmrl.config.policy import LoraConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.run.timers import Phases
 from mmrl.training.training_loop import TrainingLoop

@@ -32,7 +32,8 @@ from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.seeds import row_generators, stream_seed
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator

@@ -38,7 +38,8 @@ from mmrl.data.media.reader import MediaReader
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
 from mmrl.environments import Observation, Step
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.continuation import Continuation, followed, with_positions
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl.understanding.vlm_replay import TokenRecording, packed_scores

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 
 
 class TrainedModel(Protocol):

@@ -17,7 +17,7 @@ from mmrl.build.policies import build_policy
 from mmrl.cli import app
 from mmrl.config import load_config
 from mmrl.errors import ConfigError, RunError
-from mmrl.policy import batch_requests
+from mmrl.rollout_request import batch_requests
 from mmrl.workflows.generate_images import sample_images
 from mmrl.workflows.train import train
 from mmrl_shapeworld.shipped_models import PIPELINE

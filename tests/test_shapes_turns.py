@@ -13,7 +13,7 @@ from mmrl.build.model_references import resolve_model
 from mmrl.config import load_config
 from mmrl.environments import register
 from mmrl.errors import DataError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.demonstrations import demonstrated_turns, demonstrations_of
 from mmrl.training.run.run_folder import load_run
 from mmrl.workflows.train import train

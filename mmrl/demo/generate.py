@@ -23,7 +23,7 @@ from mmrl.errors import DataError, RunError
 from mmrl.generation.diffusion.call_arguments import check_samples
 from mmrl.generation.diffusion.denoiser_hook import find_denoisers
 from mmrl.generation.inference import rl_guidance
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.drawn_texts import DrawnTexts
 
 

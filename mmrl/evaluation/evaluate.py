@@ -18,7 +18,8 @@ from mmrl.statistics.distances import answer_diversity
 
 if TYPE_CHECKING:
     from mmrl.data.media.reader import MediaReader
-    from mmrl.policy import EpisodeRecord, Policy
+    from mmrl.policy import Policy
+    from mmrl.rollout import EpisodeRecord
 
 EXPECTED = 300  # characters of a right answer to keep
 EPISODES = 6  # to keep of an evaluation
@@ -56,7 +57,7 @@ def evaluate(
 
     from mmrl.distributed import processes
     from mmrl.distributed.layout import layout_of
-    from mmrl.policy import batch_requests
+    from mmrl.rollout_request import batch_requests
     from mmrl.training.rollouts.exchange import deal, own_rows, shared_rows, shared_scores
 
     if not samples or draws < 1 or batch < 1:

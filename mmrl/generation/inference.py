@@ -35,12 +35,14 @@ from mmrl.generation.diffusion.recording import Recording, join
 from mmrl.generation.diffusion.replay_cache import replaced_attributes
 from mmrl.generation.diffusion.scheduler_families import VEFamily
 from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
-from mmrl.policy import BackpropSteps, Rollout, RolloutRequest
+from mmrl.policy import BackpropSteps
 from mmrl.rewards.core.latent_reward import LatentReward
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import RewardInput, reward_input
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 
 Base: TypeAlias = DiffusionPipeline | Callable[[], AbstractContextManager[None]]
 """The model before training: a separate pipeline, or a function whose context restores it (`policy.reference`)."""

@@ -20,7 +20,7 @@ from mmrl.errors import ConfigError, UnsupportedError
 from mmrl.generation.diffusion.denoiser_hook import find_denoisers
 from mmrl.generation.diffusion.denoiser_states import find_modules, pooled_states, row_states
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 
 LEVEL_WAVES = 4
 """Features of the noise level itself: cos(pi k sigma), k = 1 .. 4."""

@@ -15,7 +15,7 @@ from mmrl.distributed.layout import Replicas
 from mmrl.distributed.sharding_plan import blocks_to_shard
 from mmrl.errors import ConfigError, RunError
 from mmrl.generation.memory.meta_run import AllocationTracker
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective
 from mmrl.training.run.timers import Phases

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from mmrl.policy import Capability, DecisionCallback, LossGradFn, ReferencePolicy, Rollout, StepOutputs
+from mmrl.policy import Capability, DecisionCallback, LossGradFn, ReferencePolicy, StepOutputs
+from mmrl.rollout import Rollout
 from mmrl.tokens.log_probs import TokenScores
 from mmrl.tokens.token_model import TokenModel
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 from mmrl.training.run.timers import Phases
 
 

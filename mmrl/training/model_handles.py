@@ -13,9 +13,11 @@ from torch import Tensor
 
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.policy import Rollout, StepOutputs, TargetText, batch_requests
+from mmrl.policy import StepOutputs
 from mmrl.rewards.core.denoising import Denoised
 from mmrl.rewards.core.text_scoring import TextQuery
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import TargetText, batch_requests
 from mmrl.seeds import fold_in
 from mmrl.training.named_model import NamedModel
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from mmrl.algorithms.forward_process import interpolate, velocity_mse
 from mmrl.algorithms.kl import gaussian_mean_distance, kl_k3
 from mmrl.distributed import processes
-from mmrl.policy import Capability, Policy, Rollout, StepOutputs, VelocityPolicy
+from mmrl.policy import Capability, Policy, StepOutputs, VelocityPolicy
+from mmrl.rollout import Rollout
 from mmrl.training.objectives.replay_passes import marked_steps
 
 PLACES = (0.2, 0.5, 0.8)

@@ -12,15 +12,10 @@ from torch import Tensor
 
 from mmrl.algorithms.forward_process import interpolate
 from mmrl.data.sample import Sample
-from mmrl.policy import (
-    DecisionCallback,
-    LatentInitPolicy,
-    Rollout,
-    RolloutRequest,
-    TargetText,
-    TeacherForcingPolicy,
-)
+from mmrl.policy import DecisionCallback, LatentInitPolicy, TeacherForcingPolicy
 from mmrl.rewards.core.denoising import Denoised
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, TargetText
 from mmrl.seeds import fold_in
 from mmrl.training.objectives.replay_passes import replayed_log_probs
 from mmrl.training.offloaded_weights import OffloadedWeights

@@ -27,8 +27,9 @@ from mmrl.data.sample import Sample
 from mmrl.environments.environment import Environment, Observation, Step
 from mmrl.environments.episode_batch import EpisodeBatch, turn_rewards_of
 from mmrl.errors import DataError
-from mmrl.policy import EndOfEpisode, EpisodeRecord, RowStart, TurnReward
 from mmrl.rewards.core.executor import DaemonPool
+from mmrl.rollout import EndOfEpisode, EpisodeRecord, TurnReward
+from mmrl.rollout_request import RowStart
 from mmrl.seeds import fold_in
 from mmrl.understanding.continuation import Continuation, Observed, followed, mixes_media, with_positions
 from mmrl.understanding.dialogue import Dialogue

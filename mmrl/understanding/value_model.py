@@ -16,7 +16,7 @@ from mmrl.config.policy import VLMConfig
 from mmrl.errors import ConfigError
 from mmrl.finetuning.parameter_file import read_parameters, save_parameters
 from mmrl.finetuning.trainable import NothingTrained, train_in_float32
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 from mmrl.tokens.log_probs import linear_head
 from mmrl.tokens.token_model import TokenModel
 from mmrl.understanding.vlm import VLM, load_vlm, lora_of_parts, part_of, trained_parts

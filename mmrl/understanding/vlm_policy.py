@@ -23,8 +23,10 @@ from mmrl.environments.environment import Environment
 from mmrl.errors import ConfigError, DataError
 from mmrl.finetuning.trainable import NothingTrained, Trainable
 from mmrl.finetuning.transformers_modules import TransformersFull
-from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, RowStart, TargetText, row_starts
+from mmrl.policy import Capability, DecisionCallback
 from mmrl.rewards.parsing.boxes import Space
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, RowStart, TargetText, row_starts
 from mmrl.tokens import pad_right
 from mmrl.tokens.log_probs import TokenScores, linear_head
 from mmrl.tokens.token_policy import TokenPolicy

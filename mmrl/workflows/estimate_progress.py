@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from mmrl.build.datasets import load_samples
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import EpisodeRecord
 from mmrl.rewards.learned.progress_estimator import (
     EstimatorShape,
     PlayedEpisode,
@@ -17,6 +16,7 @@ from mmrl.rewards.learned.progress_estimator import (
     explained_variance,
     fit_progress,
 )
+from mmrl.rollout import EpisodeRecord
 from mmrl.workflows.played_episodes import Progress, no_progress, played_episodes
 
 TEST_SHARE = 0.2

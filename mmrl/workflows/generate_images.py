@@ -18,9 +18,9 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.generation.diffusion.call_arguments import check_samples
 from mmrl.generation.inference import guided_rollout, lora_strength, rank, rl_guidance
-from mmrl.policy import batch_requests
 from mmrl.rewards import Reward, RewardSuite, WeightedReward, load
 from mmrl.rewards.core.suite import TooFewScored
+from mmrl.rollout_request import batch_requests
 from mmrl.training.run.run_folder import CONFIG, load_run
 
 

@@ -12,7 +12,7 @@ from mmrl.build.datasets import load_samples
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import EpisodeRecord
+from mmrl.rollout import EpisodeRecord
 from mmrl.workflows.played_episodes import Progress, no_progress, played_episodes
 
 

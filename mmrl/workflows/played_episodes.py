@@ -11,7 +11,8 @@ from mmrl.build.policies import build_policy, prepare_samples
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
-from mmrl.policy import EpisodeRecord, batch_requests
+from mmrl.rollout import EpisodeRecord
+from mmrl.rollout_request import batch_requests
 from mmrl.seeds import fold_in
 
 Progress: TypeAlias = Callable[[int, int], None]

@@ -20,7 +20,7 @@ from mmrl.config.train import TrainConfig
 from mmrl.data.angle_prompts import ANGLE
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import RowStart
+from mmrl.rollout_request import RowStart
 from mmrl.understanding.vlm_policy import VLMPolicy
 
 OTHER_QUESTIONS = (".", "?")

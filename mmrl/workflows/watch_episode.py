@@ -19,7 +19,7 @@ from mmrl.evaluation.episodes.episode_html import LONGEST, episodes_html
 from mmrl.evaluation.episodes.episode_view import EpisodeView, episode_view
 from mmrl.evaluation.report.episode_cards import NOTE, zoomable_picture
 from mmrl.evaluation.report.page import page, section, shortened
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.tasks.definitions import apply_tasks
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ from mmrl.config.algorithms.base import NoiseLevelsConfig
 from mmrl.data.sample import Sample
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.generation.inference import guided_rollout
-from mmrl.policy import Rollout, RolloutRequest
 from mmrl.rewards.learned.learned_latents import LearnedLatentsReward
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.velocity_regression import VelocityRegression

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import DraftConfig, TokenSamplingConfig
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld.shipped_models import VLM as VLM_FOLDER
 from mmrl_shapeworld.vqa.question_splits import samples

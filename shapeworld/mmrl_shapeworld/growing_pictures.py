@@ -15,7 +15,7 @@ from typing import Literal
 from mmrl.build.policies import build_policy
 from mmrl.config import load_config
 from mmrl.config.sampling import ImageTokenSamplingConfig
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.run.checkpoints import Checkpoints
 from mmrl.workflows.train import train
 from mmrl_shapeworld.budgeted_runs import QUIET

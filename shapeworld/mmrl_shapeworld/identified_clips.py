@@ -25,7 +25,7 @@ from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.data.sample import Sample
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.workflows.train import train
 from mmrl.workflows.train_reward import load_reward_recipe, train_reward
 from mmrl_shapeworld import aligned_pictures

@@ -23,10 +23,10 @@ from mmrl.config.sampling import SamplingConfig
 from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
 from mmrl.data.written_instructions import Instructions
-from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.learned.score_head import HeadShape, ScoreHead
 from mmrl.rewards.models.clip_encoder import load_encoder
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld.editing import Edit, judge_edit
 from mmrl_shapeworld.reasoned_edits import MOSTLY, samples
 from mmrl_shapeworld.shipped_models import CLIP

@@ -16,11 +16,11 @@ from mmrl.build.policies import build_policy
 from mmrl.config import load_config
 from mmrl.config.reward_model import GoalConfig, RewardTrainingConfig
 from mmrl.generation.image_tokens import ImageTokenPolicy
-from mmrl.policy import RolloutRequest
 from mmrl.rewards.learned.goal_training import JudgedCourses, train_goal_head
 from mmrl.rewards.learned.judge_inputs import picture_features
 from mmrl.rewards.learned.score_head import HeadShape
 from mmrl.rewards.models.clip_encoder import load_encoder
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.captions import Caption
 from mmrl_shapeworld.checker import judge

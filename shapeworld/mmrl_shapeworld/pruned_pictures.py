@@ -33,7 +33,8 @@ from mmrl.generation.diffusion.pruned_units import (
     remove_hidden_units,
     weight_norms,
 )
-from mmrl.policy import BackpropSteps, RolloutRequest
+from mmrl.policy import BackpropSteps
+from mmrl.rollout_request import RolloutRequest
 from mmrl.seeds import fold_in
 from mmrl_shapeworld.captions import Caption
 from mmrl_shapeworld.checker import judge

@@ -23,9 +23,9 @@ from mmrl.config import load_config
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.evaluation.evaluate import evaluate
-from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.executor import WeightedReward
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout_request import RolloutRequest
 from mmrl.workflows.train import train
 from mmrl.workflows.train_reward import TrainedReward, load_reward_recipe, train_reward
 from mmrl_shapeworld.inpainting import Hole

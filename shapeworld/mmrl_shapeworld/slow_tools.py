@@ -23,7 +23,7 @@ from mmrl.data.sample import Sample
 from mmrl.environments import Observation, Step, ToolContext, load_tool
 from mmrl.environments.tool_environment import ToolEnvironment, ToolEpisode
 from mmrl.environments.tools.crop import Crop, CropArguments
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.seeds import stream_seed
 from mmrl.understanding.encoded_prompt import EncodedPrompt
 from mmrl.understanding.rollout_engine import GeneratedTokens

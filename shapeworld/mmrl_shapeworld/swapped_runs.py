@@ -24,9 +24,9 @@ from mmrl.config.algorithms.base import NoiseLevelsConfig
 from mmrl.data.sample import Sample
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
-from mmrl.policy import Rollout
 from mmrl.rewards.core.executor import WeightedReward
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout import Rollout
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.velocity_regression import VelocityRegression

@@ -17,7 +17,7 @@ from mmrl.config.policy import PolicyConfig
 from mmrl.config.sampling import BranchConfig, SamplingConfig, TransitionConfig, ZigzagConfig
 from mmrl.data.sample import Sample
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.seeds import fold_in
 from mmrl_shapeworld.captions import Caption
 from mmrl_shapeworld.checker import Verdict, judge

@@ -14,7 +14,7 @@ from mmrl.build.checkpoint_pool import CheckpointPool
 from mmrl.build.model_references import resolve_model
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, RunError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from tests.workflows.compared_runs import DRAWING, make_run
 
 READING = (OSError, ValueError, SafetensorError)

@@ -12,8 +12,8 @@ from mmrl.config import load_config
 from mmrl.data.jsonl import read_samples, write_samples
 from mmrl.environments import Observation
 from mmrl.errors import ConfigError
-from mmrl.policy import EndOfEpisode, EpisodeRecord
 from mmrl.rewards.learned.progress_estimator import PlayedEpisode, PlayedTurn, read_estimator
+from mmrl.rollout import EndOfEpisode, EpisodeRecord
 from mmrl.workflows.estimate_progress import estimate_progress, played_episode
 from mmrl.workflows.make_demonstrations import make_demonstrations
 from mmrl_shapeworld import splits

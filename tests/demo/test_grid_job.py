@@ -19,7 +19,7 @@ from mmrl.demo.jobs import StoppableJob
 from mmrl.demo.request_validation import validate_request
 from mmrl.demo.scores import DemoScorer
 from mmrl.demo.state import IMAGE_KINDS, VLM_KINDS
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.run.run_folder import load_run
 from tests.training.joint_run import joint_run
 

@@ -16,7 +16,9 @@ from mmrl.distributed import processes
 from mmrl.distributed.tensor_parts import cut, gather_parts, own_part
 from mmrl.distributed.window import Window
 from mmrl.generation import PipelinePolicy
-from mmrl.policy import Rollout, RolloutRequest, StepOutputs
+from mmrl.policy import StepOutputs
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.generation import tiny_pipelines as tiny
 from tests.understanding.media import as_png, picture

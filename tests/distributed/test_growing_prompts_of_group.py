@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from mmrl.distributed import processes
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 from mmrl.training.rollouts.exchange import shared_media, shared_rollouts
 from tests.distributed.calls_in_group import call_in_group
 from tests.training.growing_prompts import growing

@@ -18,7 +18,7 @@ from transformers import AutoModelForImageTextToText
 from mmrl.distributed import processes
 from mmrl.distributed.tensor_parts import on_main_whole
 from mmrl.errors import RunError
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.run.checkpoints import load_optimizer_tensors, load_parameters, optimizer_tensors
 from tests.distributed import divided_policies as made

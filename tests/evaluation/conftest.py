@@ -11,8 +11,9 @@ from PIL import Image
 
 from mmrl.data import Sample
 from mmrl.evaluation import Evaluation
-from mmrl.policy import Capability, Rollout
+from mmrl.policy import Capability
 from mmrl.rewards import Reward
+from mmrl.rollout import Rollout
 
 
 class Redness(Reward):

@@ -17,9 +17,11 @@ from mmrl.data import Sample
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import RewardChoice
 from mmrl.evaluation import evaluate
-from mmrl.policy import Capability, Rollout, RolloutRequest
+from mmrl.policy import Capability
 from mmrl.rewards import InvalidAnswer, Reward, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 
 SIZES = {"counting": 3, "maths": 2, "clips": 1}
 """Sources, and how many of every six questions come from each."""

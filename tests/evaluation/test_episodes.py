@@ -34,7 +34,7 @@ from mmrl.evaluation.episodes.episode_view import (
 )
 from mmrl.evaluation.evaluate import EPISODES
 from mmrl.evaluation.results import forget_evaluations_after
-from mmrl.policy import EndOfEpisode, EpisodeRecord, Rollout, TurnReward
+from mmrl.rollout import EndOfEpisode, EpisodeRecord, Rollout, TurnReward
 from tests.evaluation.evaluated_runs import png, routed, skills, write_run
 
 READER = MediaReader(MediaBudget())

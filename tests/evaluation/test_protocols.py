@@ -12,9 +12,9 @@ from mmrl.benchmarks.protocol import load_protocol, protocol_names
 from mmrl.build.model_references import resolve_model
 from mmrl.build.policies import build_policy
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.policy import batch_requests
 from mmrl.rewards import RewardSuite, Status, WeightedReward, load
 from mmrl.rewards.core.reward_io import reward_input
+from mmrl.rollout_request import batch_requests
 from mmrl.workflows.compare.inputs import SampleSource, for_generator, for_vlm, read_samples
 from mmrl_shapeworld.captions import NUMBERS, RELATIONS, Caption, Clause, sample_scene
 from mmrl_shapeworld.scenes import draw

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from mmrl.build.datasets import load_samples
 from mmrl.export.export import export
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from tests.export.trained_runs import LOOKING, LORA, trained_run
 from tests.generation.image_tokens.tiny_models import build as build_painter
 

@@ -10,7 +10,7 @@ import pytest
 from mmrl.config.policy import LoraConfig
 from mmrl.data.sample import Sample
 from mmrl.generation import PipelinePolicy
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from tests.generation import tiny_pipelines as tiny
 
 MakePolicy = Callable[..., PipelinePolicy]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mmrl.generation import PipelinePolicy
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 from mmrl.seeds import row_generators
 
 CLASSES = ["sd3", "flux", "qwen_image", "wan"]

@@ -21,7 +21,8 @@ from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.generation import PipelinePolicy, UnsupportedError
 from mmrl.generation.diffusion.scheduler_families import family_of
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from tests.generation import tiny_pipelines as tiny
 from tests.generation.representatives import representatives
 from tests.generation.tiny_pipelines import (

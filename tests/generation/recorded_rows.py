@@ -11,7 +11,7 @@ from torch import Tensor
 from mmrl.generation.diffusion.pytree import TensorSpec, map_leaves
 from mmrl.generation.diffusion.recording import Recording
 from mmrl.generation.diffusion.replay_cache import CachedCall, CallCache
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 
 
 def rows_of(rollout: Rollout, rows: Sequence[int]) -> Rollout:

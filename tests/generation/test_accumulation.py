@@ -19,7 +19,8 @@ from mmrl.config.algorithms.forward_process import DiffusionNFTConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.data.sample import Sample
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.velocity_regression import VelocityRegression

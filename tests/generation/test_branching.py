@@ -7,7 +7,7 @@ import torch
 
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 
 
 def group(n: int) -> list[RolloutRequest]:

@@ -11,7 +11,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.diffusion.call_arguments import call_arguments, check_samples
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from tests.generation import tiny_pipelines as tiny
 from tests.generation.tiny_pipelines.files import picture
 

@@ -13,7 +13,8 @@ from diffusers import DPMSolverMultistepScheduler
 from torch import Tensor
 
 from mmrl.generation import PipelinePolicy, UnsupportedError
-from mmrl.policy import BackpropSteps, Rollout
+from mmrl.policy import BackpropSteps
+from mmrl.rollout import Rollout
 from mmrl_shapeworld.pruned_pictures import graph_bytes
 from tests.generation import tiny_pipelines as tiny
 from tests.generation.pipeline_checks import assert_untouched, count_denoiser_calls

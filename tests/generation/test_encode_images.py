@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 
 from mmrl.generation import GenerationError, PipelinePolicy, UnsupportedError
-from mmrl.policy import Capability, RolloutRequest
+from mmrl.policy import Capability
+from mmrl.rollout_request import RolloutRequest
 from tests.generation import tiny_pipelines as tiny
 
 

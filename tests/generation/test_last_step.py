@@ -10,7 +10,7 @@ from mmrl.config.sampling import SamplingConfig, WindowConfig, decisions_per_tra
 from mmrl.data.sample import Sample
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.diffusion.decisions import draw_window
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient

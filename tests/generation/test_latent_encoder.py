@@ -14,9 +14,9 @@ from mmrl.errors import ConfigError, GenerationError, UnsupportedError
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.inference import guided_rollout
 from mmrl.generation.latent_encoder import LEVEL_WAVES, GeneratorEncoder
-from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.latent_reward import LatentReward
 from mmrl.rewards.learned.score_head import HeadShape, ScoreHead
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld.motion import draw_clip, sample_clip, sample_motion
 from mmrl_shapeworld.shipped_models import GENERATORS
 from tests.generation import tiny_pipelines

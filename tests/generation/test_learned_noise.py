@@ -10,7 +10,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.generation import CPS, DDIM, DanceSDE, FlowSDE, NoisyODE, PipelinePolicy
 from mmrl.generation.diffusion.learned_noise import FILE, LearnedNoiseTransition, NoiseLevelNetwork, with_learned_noise
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from tests.generation import tiny_pipelines as tiny
 
 GROUP = [RolloutRequest(Sample("0", prompt="a red circle"), n=3, group=0)]

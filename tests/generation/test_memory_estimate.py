@@ -29,7 +29,9 @@ from mmrl.generation.memory.estimate import (
 )
 from mmrl.generation.memory.memory_report import MemoryEstimate, UpdateMemory
 from mmrl.generation.memory.meta_run import AllocationTracker
-from mmrl.policy import Rollout, RolloutRequest, StepOutputs
+from mmrl.policy import StepOutputs
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from tests.generation import tiny_pipelines as tiny
 
 TINY = [

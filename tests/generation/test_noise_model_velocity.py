@@ -10,7 +10,7 @@ import torch
 
 from mmrl.config.policy import LoraConfig
 from mmrl.generation import PipelinePolicy, UnsupportedError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from tests.generation import tiny_pipelines as tiny
 
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mmrl.data.sample import Sample
 from mmrl.generation import DDIM, ODE, DanceSDE, FlowSDE, PipelinePolicy
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from tests.generation import tiny_pipelines as tiny
 
 D, N = 3, 200_000

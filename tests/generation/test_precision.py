@@ -14,7 +14,8 @@ from mmrl.data.sample import Sample
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.replay_cache import CachedCall, CallCache
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.loss_scale import LossScale
 from tests.device import DEVICE
 from tests.generation import tiny_pipelines as tiny

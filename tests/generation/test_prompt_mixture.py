@@ -8,7 +8,7 @@ import torch
 from mmrl.data.sample import Sample
 from mmrl.errors import UnsupportedError
 from mmrl.generation.diffusion.prompt_mixture import mix_pairs, mixed_predictions
-from mmrl.policy import PromptMixture, RolloutRequest
+from mmrl.rollout_request import PromptMixture, RolloutRequest
 from mmrl.seeds import row_generators
 
 ORIGINAL, EXPANDED = "a red circle", "a blue circle and a blue square"

@@ -15,8 +15,8 @@ from mmrl.generation import DDIM, ODE
 from mmrl.generation.diffusion.noise_levels import add_noise, signal_of
 from mmrl.generation.diffusion.scheduler_families import FlowFamily, VPFamily
 from mmrl.generation.inference import guided_rollout, rank, reward_guidance, steering_gain
-from mmrl.policy import RolloutRequest
 from mmrl.rewards import Reward, RewardError, RewardSuite
+from mmrl.rollout_request import RolloutRequest
 
 ONE = {"transition": {"name": "ode"}, "steps": 3, "guidance_scale": 1.0}
 

@@ -16,7 +16,7 @@ from mmrl.generation import PipelinePolicy, UnsupportedError
 from mmrl.generation.diffusion.call_arguments import call_arguments
 from mmrl.generation.diffusion.scheduler_families import FlowFamily, unsupported_reason
 from mmrl.generation.diffusion.scheduler_hook import intercept_scheduler
-from mmrl.policy import RolloutRequest, RowStart
+from mmrl.rollout_request import RolloutRequest, RowStart
 from tests.generation import tiny_pipelines as tiny
 
 

@@ -9,7 +9,7 @@ from mmrl.config.sampling import ZigzagConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, UnsupportedError
 from mmrl.generation.diffusion.zigzag import ZigzagSteps
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.seeds import row_generators
 
 PROMPT = "a red circle"

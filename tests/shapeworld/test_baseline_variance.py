@@ -9,7 +9,7 @@ from mmrl.algorithms import rloo_advantages
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import build_policy, prepare_samples
 from mmrl.config import load_config
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.gradient_norms import exact_squared_norms
 from mmrl_shapeworld.reasoning.baseline_variance import ANSWERS, answer_gradients, group_variance, learnt_with
 

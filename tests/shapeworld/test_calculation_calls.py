@@ -18,7 +18,7 @@ from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.environments.tool import CallRejected
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.reasoning import reasoner_model
 from mmrl_shapeworld.reasoning.calculation_calls import (

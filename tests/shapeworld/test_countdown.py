@@ -9,8 +9,8 @@ from mmrl.build.policies import build_policy
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.reward_io import RewardInput, reward_input
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld.reasoning.countdown import PARTS, Puzzle, calculations, puzzles, samples, solves
 from mmrl_shapeworld.reasoning.countdown_rewards import CountdownSolved, DistinctSolutions
 from mmrl_shapeworld.reasoning.traces import steps_of

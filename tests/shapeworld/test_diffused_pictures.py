@@ -12,7 +12,7 @@ from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.generation.image_tokens.diffusion_decoder import FOLDER, DiffusionDecoder
 from mmrl.generation.image_tokens.image_token_policy import ImageTokenPolicy
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.shipped_models import DIFFUSION_DECODER, IMAGE_AR
 from tools.shapeworld_pretrain import diffusion_decoder as pretrain

@@ -10,7 +10,7 @@ from mmrl.config.policy import ImageTokenConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.generation.image_tokens import ImageTokenPolicy
 from mmrl.generation.image_tokens.image_token_policy import load_image_token_model
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.growing_pictures import _stages, growing_resolution
 from mmrl_shapeworld.scale_model import CODES, PLACES

@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from mmrl.build.policies import build_policy
 from mmrl.build.schemes import provided_model
 from mmrl.config import load_config
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.shipped_models import VLM_PAGES
 from mmrl_shapeworld.splits import samples

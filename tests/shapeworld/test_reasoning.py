@@ -14,10 +14,10 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.policy import RolloutRequest
 from mmrl.rewards import load
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import reward_input
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.reasoning import pretraining, reasoner_model

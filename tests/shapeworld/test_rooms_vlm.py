@@ -11,7 +11,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from mmrl.build.policies import build_policy
 from mmrl.build.schemes import provided_model
 from mmrl.config import load_config
-from mmrl.policy import RolloutRequest, TargetText
+from mmrl.rollout_request import RolloutRequest, TargetText
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.shipped_models import VLM_ROOMS
 from mmrl_shapeworld.splits import samples

@@ -12,7 +12,7 @@ from mmrl.build.schemes import provided_model
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.policy import TargetText
+from mmrl.rollout_request import TargetText
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.shipped_models import VLM_SCREENS, VLM_SCREENS_LONGER

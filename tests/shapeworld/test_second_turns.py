@@ -10,7 +10,7 @@ from mmrl.config.environment import EnvironmentConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.reasoning import reasoner_model
 from mmrl_shapeworld.reasoning.calculations import Calculation

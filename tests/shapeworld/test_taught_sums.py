@@ -11,7 +11,7 @@ import torch
 from mmrl.build.policies import build_policy
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld import splits
 from tools.shapeworld_pretrain import taught_sums
 

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.data.sample import Sample
-from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest
+from mmrl.policy import Capability, DecisionCallback
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 
 SPREAD = 0.5
 

@@ -10,7 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs
+from mmrl.policy import Capability, DecisionCallback, StepOutputs
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 
 
 class GaussianPolicy:

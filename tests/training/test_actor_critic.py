@@ -17,7 +17,7 @@ from mmrl.config.loading.load import load_config
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.training import OptimizerConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 from mmrl.training.learner import Learner
 from mmrl.training.objectives.actor_critic import ActorCritic
 from mmrl.training.objectives.base import MetricAccumulator, ObjectiveInputs

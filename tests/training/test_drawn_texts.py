@@ -23,10 +23,11 @@ from mmrl.data.sample import Sample
 from mmrl.data.written_captions import Captions
 from mmrl.errors import ConfigError, RunError
 from mmrl.evaluation.evaluate import evaluate
-from mmrl.policy import PromptMixture, Rollout, RolloutRequest
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import PromptMixture, RolloutRequest
 from mmrl.training.learner import Learner
 from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, ObjectiveInputs

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.monitors import PLACES, KLEarlyStopping, distance_from_reference
 from tests.training.conftest import samples
 from tests.training.gaussian_flow import SPREAD, GaussianFlow

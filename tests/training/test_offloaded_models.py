@@ -16,10 +16,12 @@ from mmrl.config.algorithms.distill import DistillConfig
 from mmrl.config.algorithms.preference import DPOConfig
 from mmrl.config.loading.load import load_config
 from mmrl.config.named_models import NamedModelConfig
-from mmrl.policy import DecisionCallback, Rollout, RolloutRequest
+from mmrl.policy import DecisionCallback
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.core.text_scoring import TextQuery
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator

@@ -15,7 +15,7 @@ from mmrl.build.policies import build_policy
 from mmrl.config import load_config
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError, RunError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.run.checkpoints import Checkpoints
 from mmrl.training.run.run_folder import load_run

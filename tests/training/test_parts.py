@@ -14,7 +14,7 @@ from torch import nn
 
 from mmrl.config import dump_config, load_config
 from mmrl.errors import ConfigError
-from mmrl.policy import batch_requests
+from mmrl.rollout_request import batch_requests
 from mmrl.seeds import fold_in
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.learner import learning_rate

@@ -18,7 +18,9 @@ from mmrl.config.algorithms.policy_gradient import (
     UniGRPOConfig,
 )
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, Rollout, RolloutRequest
+from mmrl.policy import Capability
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient, resolve_settings
 from tests.training.gaussian_policy import GaussianPolicy

@@ -15,8 +15,8 @@ from mmrl.build.policies import build_policy
 from mmrl.config.loading.load import load_config
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.text_scoring import TextQuery
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld.scenes import Scene, Thing, draw, picture_uri
 from tests.training.killed_runs import KilledRun
 from tests.training.quickstart_run import assert_same

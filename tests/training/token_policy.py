@@ -12,7 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mmrl.data.sample import Sample
-from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs, TargetText
+from mmrl.policy import Capability, DecisionCallback, StepOutputs
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, TargetText
 
 END = 0
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from mmrl.environments import Observation, Step
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding import dialogue, repeated_media
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl.understanding.vlm_replay import packed_scores

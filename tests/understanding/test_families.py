@@ -16,7 +16,8 @@ from mmrl.config.policy import LoraConfig, ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.vlm import part_of
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding import reference_scores as plain

@@ -10,7 +10,7 @@ import torch
 from mmrl.data.sample import Sample
 from mmrl.environments import Step
 from mmrl.errors import DataError
-from mmrl.policy import RolloutRequest, RowStart, TargetText
+from mmrl.rollout_request import RolloutRequest, RowStart, TargetText
 from mmrl.understanding.vlm_replay import TokenRecording
 from tests.understanding.media import as_png, picture
 from tests.understanding.turn_environments import SceneEpisode, Shows

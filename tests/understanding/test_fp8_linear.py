@@ -16,7 +16,7 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.validation import validation_errors
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.understanding.fp8_linear import FP8Linear, round_to_fp8, use_fp8
 from mmrl.understanding.vlm import layers_for_fp8

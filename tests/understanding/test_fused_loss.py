@@ -12,7 +12,8 @@ from mmrl.config.algorithms.policy_gradient import CISPOConfig, DAPOConfig, GRPO
 from mmrl.config.policy import LoraConfig, ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.policy import Capability, RolloutRequest
+from mmrl.policy import Capability
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient

@@ -8,7 +8,7 @@ import torch
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.joint_engine import ModelLogits, joint_logits
 from mmrl.understanding.rollout_engine import TransformersEngine
 from mmrl.understanding.vlm_policy import VLMPolicy

@@ -11,7 +11,7 @@ from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.media import as_gif, as_png, frames, picture
 from tests.understanding.tiny_vlms import build

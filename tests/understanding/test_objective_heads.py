@@ -16,7 +16,7 @@ from mmrl.config.policy import LoraConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import RolloutRequest, TargetText
+from mmrl.rollout_request import RolloutRequest, TargetText
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.head_preferences import HeadPreferences

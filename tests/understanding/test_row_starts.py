@@ -13,7 +13,7 @@ from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import RolloutRequest, RowStart, TargetText, chunk_requests
+from mmrl.rollout_request import RolloutRequest, RowStart, TargetText, chunk_requests
 from mmrl.training.rollouts.collect import reward_inputs
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.media import as_png, picture

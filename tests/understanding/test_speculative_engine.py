@@ -15,7 +15,7 @@ from mmrl.data.media.budget import MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.understanding.prompt_encoder import PromptEncoder
 from mmrl.understanding.rollout_engine import TransformersEngine

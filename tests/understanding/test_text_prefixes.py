@@ -15,8 +15,8 @@ from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import RolloutRequest, RowStart, TargetText
 from mmrl.rewards.core.text_scoring import TextQuery
+from mmrl.rollout_request import RolloutRequest, RowStart, TargetText
 from mmrl.training.run_models import NamedModels
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.media import as_png, picture

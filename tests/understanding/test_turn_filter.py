@@ -9,7 +9,7 @@ import torch
 
 from mmrl.config import load_config
 from mmrl.errors import ConfigError
-from mmrl.policy import EndOfEpisode
+from mmrl.rollout import EndOfEpisode
 from mmrl.training.rollouts.turn_filter import TurnFilter
 from mmrl.training.run.timers import Phases
 from mmrl.understanding.vlm_policy import VLMPolicy

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from mmrl.errors import RunError
-from mmrl.policy import EndOfEpisode, RolloutRequest, RowStart, TargetText
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout import EndOfEpisode
+from mmrl.rollout_request import RolloutRequest, RowStart, TargetText
 from mmrl.training.rollouts.collect import Origin, ScoredRollouts, reward_inputs
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay, transcripts_of
 from mmrl.training.run.timers import Phases

@@ -13,7 +13,8 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.environments.environment import Observation, Step
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import EndOfEpisode, RolloutRequest, RowStart, TargetText
+from mmrl.rollout import EndOfEpisode
+from mmrl.rollout_request import RolloutRequest, RowStart, TargetText
 from mmrl.understanding.continuation import Continuation, followed, positions_of, with_positions
 from mmrl.understanding.observation_encoder import ObservationEncoder
 from mmrl.understanding.rollout_engine import GeneratedTokens, TransformersEngine

@@ -10,7 +10,7 @@ from PIL import Image
 from mmrl.config.environment import EnvironmentConfig
 from mmrl.data.sample import Sample
 from mmrl.environments import build_environment
-from mmrl.policy import TargetText
+from mmrl.rollout_request import TargetText
 from tests.understanding.media import as_png, picture
 
 EXACT = 2e-5

@@ -21,10 +21,11 @@ from mmrl.data.sample import Sample
 from mmrl.environments.environment import Observation, Step
 from mmrl.errors import ConfigError, RunError
 from mmrl.evaluation.evaluate import evaluate
-from mmrl.policy import Rollout, RolloutRequest
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient, merge_duplicates

@@ -15,7 +15,8 @@ from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.environments import Observation
-from mmrl.policy import Rollout, RolloutRequest, TargetText
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, TargetText
 from mmrl.understanding.continuation import followed, with_positions
 from mmrl.understanding.vlm import load_vlm
 from mmrl.understanding.vlm_policy import VLMPolicy

@@ -9,7 +9,7 @@ from mmrl.config.policy import LoraConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.value_model import ValueModel
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding import reference_scores

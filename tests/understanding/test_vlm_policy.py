@@ -14,7 +14,8 @@ from mmrl.config.policy import LoraConfig, ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import Capability, Policy, RolloutRequest, RowStart, StepOutputs, TargetText, TeacherForcingPolicy
+from mmrl.policy import Capability, Policy, StepOutputs, TeacherForcingPolicy
+from mmrl.rollout_request import RolloutRequest, RowStart, TargetText
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding import reference_scores as plain
 from tests.understanding.media import as_gif, as_png, frames, picture

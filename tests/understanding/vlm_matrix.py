@@ -23,7 +23,8 @@ from mmrl.config.policy import LoraConfig, ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.tokens.log_probs import linear_head
 from mmrl.understanding.vlm import is_linear, part_of
 from mmrl.understanding.vlm_policy import VLMPolicy

@@ -21,7 +21,7 @@ from mmrl.generation.image_tokens.codecs import PatchCodec
 from mmrl.generation.image_tokens.image_token_model import to_pixels
 from mmrl.generation.image_tokens.next_scale_lm import NextScaleLM
 from mmrl.generation.image_tokens.scale_forward import forward_scales
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld import image_ar, scale_model
 from mmrl_shapeworld.captions import SEEN_KINDS
 from mmrl_shapeworld.checker import judge

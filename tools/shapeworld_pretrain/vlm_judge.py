@@ -26,9 +26,9 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDe
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.policy import RolloutRequest, RowStart
 from mmrl.rewards import load
 from mmrl.rewards.core.reward_io import RewardInput, reward_input
+from mmrl.rollout_request import RolloutRequest, RowStart
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.captions import KINDS

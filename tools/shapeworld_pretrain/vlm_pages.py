@@ -26,7 +26,7 @@ from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
 from mmrl.build.policies import build_policy
 from mmrl.config import load_config
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.shipped_models import VLM_WORLDS
 from mmrl_shapeworld.splits import samples

@@ -18,7 +18,7 @@ import torch
 
 from mmrl.build.policies import build_policy
 from mmrl.config import load_config
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl_shapeworld.shipped_models import VLM_WORLDS
 from mmrl_shapeworld.splits import samples
 from mmrl_shapeworld.worlds.disjoint_draws import SHARES, checksum_of

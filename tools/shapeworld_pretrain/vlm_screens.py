@@ -20,7 +20,7 @@ import torch
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld.scenes import COLOURS
 from mmrl_shapeworld.shipped_models import VLM_WORLDS

@@ -31,7 +31,7 @@ from mmrl.config.media import ImageConfig, MediaConfig
 from mmrl.config.policy import ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.media.budget import ImageBudget, fit_image
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.shipped_models import VLM_WORLDS

@@ -25,7 +25,7 @@ from mmrl.rewards.parsing.boxes import SPACES, Space
 if TYPE_CHECKING:
     from mmrl.data.media.reader import MediaReader
     from mmrl.data.media.video import VideoFrames
-    from mmrl.policy import EpisodeRecord
+    from mmrl.rollout import EpisodeRecord
 
 MOST_TURNS = 16
 """Turns of an episode; later ones are left out and counted."""

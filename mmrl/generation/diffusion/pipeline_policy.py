@@ -52,15 +52,9 @@ from mmrl.generation.diffusion.scheduler_families import (
 from mmrl.generation.diffusion.scheduler_hook import intercept_scheduler
 from mmrl.generation.diffusion.support import REFUSED
 from mmrl.generation.diffusion.zigzag import ZigzagSteps
-from mmrl.policy import (
-    BackpropSteps,
-    Capability,
-    DecisionCallback,
-    ReferencePolicy,
-    Rollout,
-    RolloutRequest,
-    StepOutputs,
-)
+from mmrl.policy import BackpropSteps, Capability, DecisionCallback, ReferencePolicy, StepOutputs
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.seeds import global_generators, row_generators
 
 _HALF: dict[torch.dtype, Precision] = {torch.float16: "float16", torch.bfloat16: "bfloat16"}

@@ -26,7 +26,8 @@ from mmrl.config.sampling import SamplingConfig, decisions_per_trajectory
 from mmrl.errors import UnsupportedError
 from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.replay_cache import replaced_attributes
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 
 if TYPE_CHECKING:
     from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy

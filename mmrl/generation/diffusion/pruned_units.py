@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import BackpropSteps, DecodingPolicy, RolloutRequest
+from mmrl.policy import BackpropSteps, DecodingPolicy
+from mmrl.rollout_request import RolloutRequest
 from mmrl.seeds import fold_in
 
 TEMPERATURE, LOW, HIGH = 2 / 3, -0.1, 1.1

@@ -26,7 +26,8 @@ from mmrl.generation.image_tokens.image_token_model import ImageTokenModel, Toke
 from mmrl.generation.image_tokens.next_scale_lm import SCALES_FILE
 from mmrl.generation.image_tokens.scale_forward import ScaleState, begin_scales, forward_scales
 from mmrl.generation.image_tokens.vq_causal_lm import SPEC_FILE
-from mmrl.policy import Rollout, RolloutRequest, TargetText
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, TargetText
 from mmrl.tokens import guided_logits, sample_tokens, scored_logits, token_log_probs
 from mmrl.tokens.log_probs import TokenScores, grad_hint_at, head_log_probs, uses_fused_head
 from mmrl.tokens.token_policy import TokenPolicy

@@ -45,7 +45,8 @@ from mmrl.generation.memory.memory_report import (
     UpdateMemory,
 )
 from mmrl.generation.memory.meta_run import meta_pipeline
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 
 WORDS = 64
 """The number of words of the assumed prompt."""

@@ -11,7 +11,8 @@ from torch import Tensor
 from mmrl.algorithms.aggregation import aggregation_total, aggregation_weights
 from mmrl.algorithms.kl import kl_k1_loss, kl_k2, kl_k3, kl_weighted_k3
 from mmrl.config.algorithms.distill import DistillConfig, GateConfig
-from mmrl.policy import Capability, Policy, Rollout, StepOutputs
+from mmrl.policy import Capability, Policy, StepOutputs
+from mmrl.rollout import Rollout
 from mmrl.training.experience import MicroBatch
 from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions

@@ -19,7 +19,8 @@ from mmrl.algorithms.policy_losses import PolicyLoss
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, decisions_per_trajectory
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, FusedLossPolicy, Policy, Rollout, StepOutputs
+from mmrl.policy import Capability, FusedLossPolicy, Policy, StepOutputs
+from mmrl.rollout import Rollout
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
 from mmrl.training.objectives.replay_passes import backpropagate_coupled, marked_steps

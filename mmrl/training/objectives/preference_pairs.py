@@ -13,7 +13,8 @@ from mmrl.algorithms.preference import bco_loss, dpo_loss, ipo_loss, kto_loss, m
 from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, Policy, Rollout
+from mmrl.policy import Capability, Policy
+from mmrl.rollout import Rollout
 from mmrl.training.experience import MicroBatch
 from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from mmrl.policy import Policy, Rollout, StepOutputs
+from mmrl.policy import Policy, StepOutputs
+from mmrl.rollout import Rollout
 
 
 def marked_steps(mask: Tensor) -> list[int]:

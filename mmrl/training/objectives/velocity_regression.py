@@ -14,7 +14,8 @@ from mmrl.components import load_reference
 from mmrl.config.algorithms.base import NoiseLevelsConfig
 from mmrl.config.algorithms.forward_process import ForwardProcessConfig, OldPolicyConfig
 from mmrl.distributed.layout import layout_of
-from mmrl.policy import Capability, Rollout, VelocityPolicy
+from mmrl.policy import Capability, VelocityPolicy
+from mmrl.rollout import Rollout
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective

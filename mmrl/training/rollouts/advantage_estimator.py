@@ -24,9 +24,9 @@ from mmrl.config.algorithms.advantage import AdvantageConfig, AnyAdvantageConfig
 from mmrl.config.data import Curve
 from mmrl.config.section import Section
 from mmrl.errors import ConfigError
-from mmrl.policy import Rollout
 from mmrl.rewards.core.reward_aggregation import pareto_rank
 from mmrl.rewards.core.reward_io import RewardOutput
+from mmrl.rollout import Rollout
 from mmrl.training.rollouts.lagrangian import Constraints
 
 WITHOUT_SUCCESS = 0.25

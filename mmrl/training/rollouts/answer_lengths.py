@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 
 DECAY = 0.9
 """The weight of what was known before, when the answers to one more prompt of a source come."""

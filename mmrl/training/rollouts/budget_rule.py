@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from mmrl.checks import check_shapes
-from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.reward_errors import Status
 from mmrl.rewards.core.reward_io import TOTAL, RewardOutput
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.collect import CollectedRollouts, ScoredRollouts
 from mmrl.training.rollouts.contrast_rule import start_from
 from mmrl.training.rollouts.start_rules import (

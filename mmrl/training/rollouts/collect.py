@@ -24,17 +24,7 @@ from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
 from mmrl.errors import RunError
-from mmrl.policy import (
-    AnnouncedRollouts,
-    EpisodeRecord,
-    Policy,
-    Rollout,
-    RolloutRequest,
-    RowStart,
-    TargetText,
-    TeacherForcingPolicy,
-    chunk_requests,
-)
+from mmrl.policy import AnnouncedRollouts, Policy, TeacherForcingPolicy
 from mmrl.rewards.core.reward_io import (
     TOTAL,
     RewardContext,
@@ -45,6 +35,8 @@ from mmrl.rewards.core.reward_io import (
     without_void_rows,
 )
 from mmrl.rewards.core.suite import Scorer, TooFewScored
+from mmrl.rollout import EpisodeRecord, Rollout
+from mmrl.rollout_request import RolloutRequest, RowStart, TargetText, chunk_requests
 from mmrl.seeds import fold_in
 from mmrl.training.rollouts.answer_lengths import AnswerLengths
 from mmrl.training.rollouts.demonstrations import InsertedTexts

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmrl.policy import RolloutRequest, RowStart
 from mmrl.rewards.core.reward_errors import Status
 from mmrl.rewards.core.reward_io import TOTAL, RewardOutput
+from mmrl.rollout_request import RolloutRequest, RowStart
 from mmrl.training.rollouts.collect import CollectedRollouts, ScoredRollouts
 from mmrl.training.rollouts.start_rules import (
     StartContext,

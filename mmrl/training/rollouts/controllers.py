@@ -23,7 +23,7 @@ from mmrl.config.controller import TEMPERATURE, THRESHOLD, TURNS, WEIGHTS, Contr
 from mmrl.data.mixture_prompts import MixtureSampler
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, ExperienceSource
 from mmrl.training.rollouts.collect import CollectedRollouts, GroupSampler, ScoredRollouts

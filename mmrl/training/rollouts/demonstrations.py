@@ -11,7 +11,8 @@ from torch import Tensor
 
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import Rollout, RolloutRequest, TargetText
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, TargetText
 
 DEMONSTRATION_STREAM = 1
 """The number of the random stream that picks demonstrations."""

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.data.written_prompts import QuestionReader
-from mmrl.policy import Capability, Policy, PromptMixture, Rollout, RolloutRequest
+from mmrl.policy import Capability, Policy
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import PromptMixture, RolloutRequest
 from mmrl.seeds import fold_in
 from mmrl.training.named_model import NamedModel
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
-from mmrl.policy import Rollout
 from mmrl.rewards.core.reward_io import RewardOutput, merge_outputs
+from mmrl.rollout import Rollout
 from mmrl.statistics.distances import thumbnail
 from mmrl.trained_models import Critic
 

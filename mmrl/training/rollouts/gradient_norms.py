@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrl.policy import Policy, Rollout, StepOutputs
+from mmrl.policy import Policy, StepOutputs
+from mmrl.rollout import Rollout
 from mmrl.training.objectives.replay_passes import marked_steps
 
 

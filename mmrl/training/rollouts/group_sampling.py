@@ -17,7 +17,7 @@ from mmrl.algorithms.groups import group_spread
 from mmrl.checks import check_shapes
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.collect import CollectedRollouts, FixedGroupSampler, Origin, ScoredRollouts
 
 ADAPTIVE_STREAM = 2

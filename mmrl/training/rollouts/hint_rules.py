@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import RolloutRequest, RowStart
+from mmrl.rollout_request import RolloutRequest, RowStart
 from mmrl.training.rollouts.collect import CollectedRollouts, ScoredRollouts
 from mmrl.training.rollouts.demonstrations import demonstrations_of
 from mmrl.training.rollouts.start_rules import StartContext, StartRule, rounds_of, rows_of_groups, selection

@@ -19,7 +19,8 @@ from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.distributed import processes
 from mmrl.errors import RunError
-from mmrl.policy import Policy, Rollout
+from mmrl.policy import Policy
+from mmrl.rollout import Rollout
 from mmrl.training.objectives.replay_passes import replayed_log_probs
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.policy import Policy, Rollout, StepOutputs
+from mmrl.policy import Policy, StepOutputs
+from mmrl.rollout import Rollout
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.run.timers import Phases
 

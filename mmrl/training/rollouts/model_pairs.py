@@ -19,10 +19,12 @@ from torch import Tensor
 from mmrl.data.prompts import Outcome, PromptSource
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError
-from mmrl.policy import Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, chunk_requests
+from mmrl.policy import TeacherForcingPolicy
 from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardOutput
 from mmrl.rewards.core.suite import Scorer
 from mmrl.rewards.core.text_scoring import TextModel
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, TargetText, chunk_requests
 from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.named_model import NamedModel

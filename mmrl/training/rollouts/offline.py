@@ -17,7 +17,9 @@ from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import LatentInitPolicy, Policy, Rollout, TargetText, TeacherForcingPolicy
+from mmrl.policy import LatentInitPolicy, Policy, TeacherForcingPolicy
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import TargetText
 from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.objectives.base import uses_velocity_loss

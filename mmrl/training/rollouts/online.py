@@ -19,10 +19,11 @@ from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.data.prompts import Outcome, PromptSource
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, Policy, Rollout, TeacherForcingPolicy
+from mmrl.policy import Capability, Policy, TeacherForcingPolicy
 from mmrl.rewards.core.reward_io import select_rows
 from mmrl.rewards.core.routing import RoutedRewards
 from mmrl.rewards.core.suite import Scorer
+from mmrl.rollout import Rollout
 from mmrl.statistics.distances import group_diversity
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.hacking_gauge import HackingGauge

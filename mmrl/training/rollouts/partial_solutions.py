@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.groups import group_std
-from mmrl.policy import RolloutRequest, RowStart
+from mmrl.rollout_request import RolloutRequest, RowStart
 from mmrl.training.rollouts.collect import CollectedRollouts, ScoredRollouts
 from mmrl.training.rollouts.start_rules import StartContext, StartRule, rounds_of, rows_of_groups, selection
 

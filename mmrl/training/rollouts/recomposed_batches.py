@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mmrl.checks import check_shapes
 from mmrl.errors import RunError
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRollouts
 from mmrl.training.rollouts.replay_buffer import AnswerBuffer, ReplayReader, read_again, transcripts_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.collect import CollectedRollouts, ScoredRollouts
 from mmrl.training.rollouts.contrast_rule import start_from
 from mmrl.training.rollouts.start_rules import StartContext, StartRule, by_label, selection, split_groups

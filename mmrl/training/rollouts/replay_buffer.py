@@ -24,7 +24,9 @@ from mmrl.checks import check_shapes
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
 from mmrl.errors import RunError
-from mmrl.policy import Rollout, RowStart, TargetText, TeacherForcingPolicy
+from mmrl.policy import TeacherForcingPolicy
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RowStart, TargetText
 from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRollouts, void_kinds
 from mmrl.training.rollouts.exchange import shared_rollouts
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from mmrl.policy import RolloutRequest, RowStart
+from mmrl.rollout_request import RolloutRequest, RowStart
 from mmrl.training.rollouts.collect import CollectedRollouts, ScoredRollouts
 from mmrl.training.rollouts.start_rules import StartContext, StartRule, rounds_of, rows_of_groups, selection
 

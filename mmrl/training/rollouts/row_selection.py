@@ -18,7 +18,9 @@ from torch import Tensor
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError
-from mmrl.policy import LatentInitPolicy, Policy, Rollout, TargetText, TeacherForcingPolicy
+from mmrl.policy import LatentInitPolicy, Policy, TeacherForcingPolicy
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import TargetText
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import uses_velocity_loss
 from mmrl.training.rollouts.exchange import shared_rollouts

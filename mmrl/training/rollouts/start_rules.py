@@ -34,7 +34,7 @@ from mmrl.config.train import TrainConfig
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import RolloutRequest, RowStart
+from mmrl.rollout_request import RolloutRequest, RowStart
 from mmrl.training.rollouts.collect import CollectedRollouts, GroupSampler, Origin, ScoredRollouts
 
 STARTS_STREAM = 5

@@ -21,8 +21,10 @@ import torch
 from mmrl.data.prompts import PromptSampler, PromptSource
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import Rollout, RolloutRequest, TargetText, TeacherForcingPolicy
+from mmrl.policy import TeacherForcingPolicy
 from mmrl.rewards.core.suite import Scorer
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, TargetText
 from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.rollouts.collect import CollectedRollouts, Origin, RolloutCollector, ScoredRollouts

@@ -29,9 +29,11 @@ from torch import Tensor
 
 from mmrl.data.sample import Sample
 from mmrl.distributed.position import Position
-from mmrl.policy import Policy, Rollout, RolloutRequest, chunk_requests
+from mmrl.policy import Policy
 from mmrl.rewards.core.executor import DaemonPool
 from mmrl.rewards.core.reward_io import RewardContext
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, chunk_requests
 from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.rollouts.behaviour import Behaviour, BehaviourSchedule, Cancellation, check_generators

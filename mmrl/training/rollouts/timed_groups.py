@@ -16,7 +16,8 @@ from torch import Tensor
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, RunError
-from mmrl.policy import Rollout, RolloutRequest
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRollouts
 
 

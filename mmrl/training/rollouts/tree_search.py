@@ -15,7 +15,7 @@ import torch
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.train import TrainConfig
-from mmrl.policy import RolloutRequest, RowStart
+from mmrl.rollout_request import RolloutRequest, RowStart
 from mmrl.training.rollouts.collect import CollectedRollouts, ScoredRollouts
 from mmrl.training.rollouts.search_tree import FrontierWeights, Node, SearchTree
 from mmrl.training.rollouts.start_rules import (

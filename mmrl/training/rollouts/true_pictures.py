@@ -14,7 +14,7 @@ from mmrl.data.media.sample_media import answer_images
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import Rollout
+from mmrl.rollout import Rollout
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.run.timers import Phases
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from mmrl.algorithms.turn_credit import at_last_turn, kind_groups, potential_rewards, turn_groups, turn_returns
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.errors import RunError
-from mmrl.policy import EpisodeRecord, Rollout
+from mmrl.rollout import EpisodeRecord, Rollout
 
 ANY_TURN = "any"
 """The value of `compared_by` that compares a turn with all turns of its group."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from mmrl.policy import EndOfEpisode, EpisodeRecord, Rollout
+from mmrl.rollout import EndOfEpisode, EpisodeRecord, Rollout
 from mmrl.training.rollouts.collect import CollectedRollouts
 
 

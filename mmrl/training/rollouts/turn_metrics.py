@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from mmrl.policy import EndOfEpisode, EpisodeRecord, Rollout
+from mmrl.rollout import EndOfEpisode, EpisodeRecord, Rollout
 
 
 def turn_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:

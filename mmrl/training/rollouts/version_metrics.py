@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from mmrl.policy import Policy, Rollout
+from mmrl.policy import Policy
+from mmrl.rollout import Rollout
 from mmrl.training.objectives.replay_passes import replayed_log_probs
 from mmrl.training.rollouts.behaviour import NewestBehaviour
 

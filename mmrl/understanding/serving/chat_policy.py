@@ -24,8 +24,10 @@ from mmrl.config.servers import ServersConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError, RunError
-from mmrl.policy import Capability, Rollout, RolloutRequest
+from mmrl.policy import Capability
 from mmrl.rewards.parsing.boxes import Space
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.seeds import fold_in
 from mmrl.understanding.prompt_encoder import conversation
 from mmrl.understanding.serving.generate_messages import png_uri

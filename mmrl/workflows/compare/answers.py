@@ -18,10 +18,10 @@ from mmrl.evaluation.comparison import ComparisonRow, SubjectStore
 from mmrl.evaluation.comparison.progress import ComparisonDisplay
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.results import Evaluation
-from mmrl.policy import batch_requests
 from mmrl.rewards import Reward
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import SharedLoader, distinct_choices
+from mmrl.rollout_request import batch_requests
 from mmrl.workflows.compare.entries import ComparedModel, SharedSettings
 from mmrl.workflows.compare.inputs import SampleSource, SelectedRewards, fit_samples
 

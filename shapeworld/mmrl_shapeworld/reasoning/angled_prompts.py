@@ -27,9 +27,10 @@ from mmrl.data.angle_prompts import ANGLE
 from mmrl.data.jsonl import write_samples
 from mmrl.data.sample import Sample
 from mmrl.evaluation.results import Evaluation, evaluation_steps
-from mmrl.policy import RolloutRequest, StepOutputs
+from mmrl.policy import StepOutputs
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import SharedLoader
+from mmrl.rollout_request import RolloutRequest
 from mmrl.seeds import stream_seed
 from mmrl.training.rollouts.collect import reward_inputs
 from mmrl.understanding.vlm_policy import VLMPolicy

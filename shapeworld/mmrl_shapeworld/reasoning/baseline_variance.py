@@ -22,9 +22,10 @@ from mmrl.build.policies import build_policy, prepare_samples
 from mmrl.build.reward_suites import build_rewards
 from mmrl.config import load_config
 from mmrl.evaluation.results import Evaluation, evaluation_steps
-from mmrl.policy import Rollout, RolloutRequest
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import SharedLoader
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.seeds import stream_seed
 from mmrl.training.rollouts.collect import reward_inputs
 from mmrl.training.rollouts.gradient_norms import answer_gradient, recorded_squared_norms

@@ -18,9 +18,9 @@ from mmrl.build.policies import build_policy
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.rules.reference_likelihood import ReasoningReflection
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.run_models import NamedModels
 from mmrl_shapeworld.reasoning.calculation_splits import samples
 

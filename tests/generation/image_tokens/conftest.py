@@ -13,7 +13,7 @@ from mmrl.config.policy import ImageTokenConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.generation.image_tokens import ImageTokenPolicy
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from tests.generation.image_tokens.tiny_models import build, size_of
 
 REQUESTS = [

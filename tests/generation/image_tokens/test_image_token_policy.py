@@ -14,7 +14,8 @@ from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import Capability, RolloutRequest, RowStart, TargetText
+from mmrl.policy import Capability
+from mmrl.rollout_request import RolloutRequest, RowStart, TargetText
 from mmrl.tokens.token_model import Attention
 from mmrl_kernels.ops.linear_logprob import autograd
 from tests.generation.image_tokens.conftest import REQUESTS

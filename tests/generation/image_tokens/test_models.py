@@ -22,7 +22,7 @@ from mmrl.errors import ConfigError
 from mmrl.generation.image_tokens.codecs import PatchCodec, load_codec
 from mmrl.generation.image_tokens.image_token_model import to_images, to_pixels
 from mmrl.generation.image_tokens.image_token_policy import load_image_token_model
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from tests.generation.image_tokens.conftest import REQUESTS
 from tests.generation.image_tokens.tiny_models import CODES, seeded
 

@@ -18,7 +18,7 @@ from mmrl.generation.image_tokens.image_token_model import SnippetRequest
 from mmrl.generation.image_tokens.image_token_policy import load_image_token_model
 from mmrl.generation.image_tokens.picture_decoder import PictureDecoder
 from mmrl.generation.image_tokens.scale_forward import forward_scales
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from tests.generation.image_tokens.conftest import REQUESTS
 from tests.generation.image_tokens.tiny_models import CODES
 

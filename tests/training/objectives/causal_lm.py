@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmrl.data.sample import Sample
-from mmrl.policy import Capability, DecisionCallback, Rollout, StepOutputs
+from mmrl.policy import Capability, DecisionCallback, StepOutputs
+from mmrl.rollout import Rollout
 
 VOCABULARY, PROMPT = 23, 3
 

@@ -17,7 +17,9 @@ from mmrl.config.algorithms.policy_gradient import (
     GRPOGuardConfig,
     UniGRPOConfig,
 )
-from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs
+from mmrl.policy import Capability, DecisionCallback, StepOutputs
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective
 from tests.training.token_policy import TokenPolicy, questions

@@ -15,10 +15,10 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.suite import RewardSuite
 from mmrl.rewards.images.similarity import ReferenceReward
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, ObjectiveInputs
 from mmrl.training.objectives.decoder_training import RankE, TruePictureLoss

@@ -13,7 +13,7 @@ from torch import Tensor
 from mmrl.algorithms.kl import kl_k1_loss
 from mmrl.config.algorithms.distill import DistillConfig, GateConfig
 from mmrl.data.sample import Sample
-from mmrl.policy import RolloutRequest, TargetText
+from mmrl.rollout_request import RolloutRequest, TargetText
 from mmrl.training.experience import MicroBatch
 from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator

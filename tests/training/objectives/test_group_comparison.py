@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmrl.config.algorithms.whole_groups import P3OConfig, PACSConfig
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.objectives.group_comparison import OutcomePrediction, PairwisePolicyGradient
 from tests.training.objectives.scored_batches import InParts, batch_of, cut, gradient_of, moved
 from tests.training.token_policy import TokenPolicy, questions

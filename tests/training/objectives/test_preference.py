@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
-from mmrl.policy import TargetText
+from mmrl.rollout_request import TargetText
 from mmrl.training.experience import MicroBatch
 from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, check_compatible

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
-from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.reward_io import RewardOutput
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator

@@ -27,9 +27,10 @@ from mmrl.config.algorithms.reward_gradient import (
 )
 from mmrl.config.loading.load import parse_config
 from mmrl.data.sample import Sample
-from mmrl.policy import BackpropSteps, Capability, Rollout
+from mmrl.policy import BackpropSteps, Capability
 from mmrl.rewards import Reward
 from mmrl.rewards.core.latent_reward import LatentReward
+from mmrl.rollout import Rollout
 from mmrl.seeds import fold_in
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator

@@ -14,7 +14,7 @@ from mmrl.config.algorithms.distill import DistillConfig
 from mmrl.config.loading.load import load_config
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator

@@ -8,7 +8,8 @@ import torch
 from mmrl.config.algorithms.answer_weights import BestOfConfig
 from mmrl.config.algorithms.supervised import RejectionSFTConfig, SFTConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, TargetText
+from mmrl.policy import Capability
+from mmrl.rollout_request import TargetText
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, check_compatible
 from mmrl.training.objectives.imitation import SupervisedLearning

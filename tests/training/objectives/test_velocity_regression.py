@@ -15,8 +15,8 @@ from mmrl.config.algorithms.forward_process import AWMConfig, DiffusionNFTConfig
 from mmrl.config.algorithms.preference import DPOConfig, OnlineDPOConfig
 from mmrl.config.algorithms.supervised import RejectionSFTConfig, SFTConfig
 from mmrl.data.prompts import PromptSampler
-from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.velocity_regression import VelocityRegression

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mmrl.data.sample import Sample
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.answer_lengths import DECAY, AnswerLengths
 from mmrl.training.rollouts.exchange import deal_evenly
 from tests.training.token_policy import TokenPolicy

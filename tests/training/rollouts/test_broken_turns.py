@@ -8,7 +8,7 @@ import torch
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import RunError
-from mmrl.policy import EndOfEpisode, EpisodeRecord, Rollout, TurnReward
+from mmrl.rollout import EndOfEpisode, EpisodeRecord, Rollout, TurnReward
 from mmrl.training.rollouts.turn_advantages import broken_turns, turn_advantages
 
 

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from mmrl.config.starts import StartsConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, Rollout, RolloutRequest, row_starts
+from mmrl.policy import Capability
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, row_starts
 from mmrl.training.rollouts.budget_rule import TokenBudgets, budget_reward, ceiling, subgroup_credit
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, collect, source

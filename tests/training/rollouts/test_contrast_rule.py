@@ -11,10 +11,12 @@ import torch
 
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import DataError
-from mmrl.policy import Capability, Rollout, RolloutRequest, row_starts
+from mmrl.policy import Capability
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, row_starts
 from mmrl.training.rollouts.contrast_rule import AidContrast
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import collect, source

@@ -13,8 +13,8 @@ from mmrl.config.data import DataConfig, MixedDemonstrationsConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import RolloutRequest
 from mmrl.rewards import GroupReward
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of

@@ -9,7 +9,8 @@ from scipy.stats import spearmanr
 from mmrl.algorithms import difficulty_factors, optimal_baseline_advantages, task_mean_advantages
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, RolloutRequest
+from mmrl.policy import Capability
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.gradient_norms import exact_squared_norms, recorded_squared_norms
 from tests.training.token_policy import TokenPolicy, questions

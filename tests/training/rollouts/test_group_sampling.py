@@ -14,8 +14,9 @@ from mmrl.algorithms.groups import group_spread
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
-from mmrl.policy import Capability, RolloutRequest, batch_requests, chunk_requests
+from mmrl.policy import Capability
 from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rollout_request import RolloutRequest, batch_requests, chunk_requests
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.group_sampling import (

@@ -12,8 +12,10 @@ import pytest
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import Capability, Rollout, RolloutRequest, row_starts
+from mmrl.policy import Capability
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, row_starts
 from mmrl.training.rollouts.hint_rules import KnowledgePoints, SolutionHints
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, collect, source

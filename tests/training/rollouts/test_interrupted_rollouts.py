@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mmrl.errors import ConfigError
-from mmrl.policy import Rollout, batch_requests
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import batch_requests
 from mmrl.training.rollouts.behaviour import Behaviour, NewestBehaviour
 from mmrl.training.rollouts.version_metrics import gap_by_version, version_metrics
 from tests.training.lagged_run import ITERATIONS, lagged_trainer

@@ -11,7 +11,7 @@ import torch
 
 from mmrl.config.algorithms.policy_gradient import AIPOConfig, GRPOConfig
 from mmrl.errors import ConfigError, RunError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient

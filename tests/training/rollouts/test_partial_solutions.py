@@ -11,8 +11,10 @@ import pytest
 
 from mmrl.config.starts import StartsConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, Rollout, RolloutRequest, row_starts
+from mmrl.policy import Capability
 from mmrl.rewards.core.reward import Reward
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, row_starts
 from mmrl.training.rollouts.partial_solutions import PartialSolutions, beginnings
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import collect, source

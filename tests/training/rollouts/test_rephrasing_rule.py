@@ -12,9 +12,11 @@ import torch
 from mmrl.config.starts import StartsConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import Capability, Rollout, RolloutRequest, row_starts
+from mmrl.policy import Capability
 from mmrl.rewards.core.suite import RewardSuite
 from mmrl.rewards.rules.majority import Majority
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, row_starts
 from mmrl.training.rollouts.rephrasing_rule import Rephrasing
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import collect, source

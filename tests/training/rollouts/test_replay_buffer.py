@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import RunError
-from mmrl.policy import RowStart
+from mmrl.rollout_request import RowStart
 from mmrl.training.rollouts.collect import FixedGroupSampler
 from mmrl.training.rollouts.online import interleaved
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay, Transcript

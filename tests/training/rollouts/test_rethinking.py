@@ -10,7 +10,9 @@ import torch
 
 from mmrl.config.starts import StartsConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, Rollout, RolloutRequest, row_starts
+from mmrl.policy import Capability
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, row_starts
 from mmrl.training.rollouts.online import live_share
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay
 from mmrl.training.rollouts.rethinking import Rethinking

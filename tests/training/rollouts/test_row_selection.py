@@ -12,7 +12,7 @@ from mmrl.config.algorithms.preference import DPOConfig, OnlineDPOConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.preference_pairs import PreferenceLearning

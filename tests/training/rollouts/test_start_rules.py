@@ -13,10 +13,12 @@ from mmrl.config import load_config
 from mmrl.config.starts import StartsConfig
 from mmrl.config.validation import validation_errors
 from mmrl.errors import ConfigError, RunError
-from mmrl.policy import Capability, Rollout, RolloutRequest, RowStart, row_starts
+from mmrl.policy import Capability
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput, Scope
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, RowStart, row_starts
 from mmrl.training.rollouts.start_rules import (
     StartRule,
     by_label,
@@ -168,7 +170,7 @@ def test_policies_that_cannot_are_named():
 
 PLUG_IN = """
 from dataclasses import dataclass, replace
-from mmrl.policy import RowStart
+from mmrl.rollout_request import RowStart
 from mmrl.training.rollouts.start_rules import StartRule, by_label, selection, split_groups
 
 

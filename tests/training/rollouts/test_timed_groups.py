@@ -19,9 +19,9 @@ from mmrl.config.validation import validation_errors
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, RunError
-from mmrl.policy import EndOfEpisode, EpisodeRecord, Rollout
 from mmrl.rewards.core.reward_io import RewardOutput
 from mmrl.rewards.rules.outcome import EpisodeOutcome
+from mmrl.rollout import EndOfEpisode, EpisodeRecord, Rollout
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.collect import Origin, ScoredRollouts
 from mmrl.training.rollouts.timed_groups import TimedGroupSampler, episode_seconds

@@ -14,9 +14,11 @@ from mmrl.config.loading.load import load_config
 from mmrl.config.starts import StartsConfig
 from mmrl.config.validation import validation_errors
 from mmrl.errors import ConfigError
-from mmrl.policy import Capability, Rollout, RolloutRequest, row_starts
+from mmrl.policy import Capability
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RolloutRequest, row_starts
 from mmrl.training.rollouts.search_tree import FrontierWeights, Node, SearchTree, back_up, backed_up
 from mmrl.training.rollouts.tree_search import TreeSearch, node_advantages
 from tests.training.token_policy import END, TokenPolicy, prompt_of

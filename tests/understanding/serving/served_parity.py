@@ -17,7 +17,7 @@ import yaml
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl.understanding.vlm_support import FACTS
 from tests.understanding import tiny_vlms as tiny

@@ -16,7 +16,7 @@ from mmrl.config.policy import ServedVLMConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError, RunError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.serving.chat_policy import ChatPolicy
 from tests.understanding.media import as_gif, frames
 from tests.understanding.serving.test_served_engine import REQUESTS, SAMPLES, policy_of

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmrl.errors import ConfigError, RunError
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.serving.generate_messages import _token_versions
 from mmrl.understanding.serving.server_failure import ServerFailure
 from mmrl.understanding.vlm_policy import VLMPolicy

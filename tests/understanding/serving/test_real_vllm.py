@@ -23,7 +23,7 @@ import uvicorn
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.media.budget import MediaBudget
 from mmrl.data.media.reader import MediaReader
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.prompt_encoder import PromptEncoder
 from mmrl.understanding.serving.generate_messages import (
     AnswerTokens,

@@ -14,7 +14,7 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.servers import ServersConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError, RunError
-from mmrl.policy import RolloutRequest, RowStart
+from mmrl.rollout_request import RolloutRequest, RowStart
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.media import as_gif, as_png, frames, picture
 from tests.understanding.serving.stub_process import stub

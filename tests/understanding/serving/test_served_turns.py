@@ -10,7 +10,7 @@ import torch
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.policy import RolloutRequest
+from mmrl.rollout_request import RolloutRequest
 from mmrl.understanding.vlm import load_vlm
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.serving.test_served_engine import SAMPLES, gap, move, settings
