@@ -9,7 +9,19 @@ import sys
 import pytest
 
 HEAVY = ("torch", "transformers", "diffusers", "numpy", "PIL")
-CPU_SECONDS = 0.5
+EMPTY = """
+import sys
+import typer
+app = typer.Typer()
+app.command()(lambda: None)
+sys.argv = ["empty", "--help"]
+try:
+    app()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+"""
+"""The help of an empty program of the same library, against which CPU time is measured: a busy machine slows both."""
+CPU_RATIO = 2.0
 
 IMPORT = "import mmrl"
 HELP = """
@@ -37,15 +49,13 @@ def run_python(code: str) -> tuple[set[str], float]:
 
 @pytest.mark.parametrize("code", [IMPORT, HELP], ids=["import mmrl", "mmrl --help"])
 def test_import_and_help_are_fast_without_torch(code):
-    runs = [run_python(code) for _ in range(3)]
+    runs, empty = zip(*[(run_python(code), run_python(EMPTY)) for _ in range(3)], strict=True)
     loaded = runs[0][0]
     assert "mmrl" in loaded
     assert not loaded & set(HEAVY)
-    # CPU time, best of three: a busy machine stretches the wall clock, not this.
-    assert min(seconds for _, seconds in runs) < CPU_SECONDS
+    assert min(seconds for _, seconds in runs) < CPU_RATIO * min(seconds for _, seconds in empty)
 
 
 def test_subpackages_import_by_name_and_load_torch():
-    loaded, seconds = run_python("import mmrl.config, mmrl.data, mmrl.rewards, mmrl.algorithms, mmrl_kernels")
+    loaded, _ = run_python("import mmrl.config, mmrl.data, mmrl.rewards, mmrl.algorithms, mmrl_kernels")
     assert {"mmrl", "mmrl_kernels", "torch"} <= loaded
-    assert seconds > CPU_SECONDS
