@@ -16,7 +16,10 @@ from tests.training.fork_server import Child, own_fork_server
 
 
 class TextLength(Reward):
-    """The length of a text; "bad" is malformed, "broken" breaks the scorer, and "slow 0.3" takes 0.3 seconds."""
+    """The length of a text; "bad" is malformed, "broken" breaks the scorer, and "slow 0.3" takes 0.3 seconds.
+
+    "until FILE" waits for a file, a minute at most.
+    """
 
     name, needs, range = "text_length", ("text",), (0.0, 100.0)
 
@@ -29,6 +32,10 @@ class TextLength(Reward):
             raise ScoringFailed("the scorer broke", "broke")
         if text.startswith("slow "):
             time.sleep(float(text[5:]))
+        if text.startswith("until "):
+            deadline = time.monotonic() + 60
+            while not Path(text[6:]).exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
         return {"text_length": float(len(text)), "third": len(text) / 3}
 
 
