@@ -114,11 +114,12 @@ def check_processes(config: TrainConfig, count: int) -> None:
     """Check that a configuration can be trained by `count` processes, two or more; no model is loaded.
 
     Raises:
-        ConfigError: a reward keeps a state between batches, of which each process would know its own part alone;
+        ConfigError: a reward keeps a state between batches, of which each process would know its own part alone, or
+            learns and saves no state that the processes could pass on;
             `run.place` divides what an update needs whole; or it is `strict`, and the processes would not make equally
             many calls of the model.
     """
-    errors = list(_stateful_reward_errors(config, "each process would have another one: train with one process"))
+    errors = list(_unshared_reward_errors(config))
     if config.run.place == "strict":
         errors += unequal_calls(config, count)
     if config.run.overlap.stream:
@@ -146,6 +147,23 @@ def _stateful_reward_errors(config: TrainConfig, reason: str) -> Iterator[str]:
     for i, reward in enumerate(config.rewards):
         if reward_class(reward.name).state_dict is not Reward.state_dict:
             yield f"rewards.{i}.name: {reward.name} keeps a state between batches, and {reason}, or leave it out"
+
+
+def _unshared_reward_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each reward that several processes would know differently."""
+    for i, reward in enumerate(config.rewards):
+        known = reward_class(reward.name)
+        saves = known.state_dict is not Reward.state_dict
+        if saves and not known.learns:
+            yield (
+                f"rewards.{i}.name: {reward.name} keeps a state between batches, and each process would have another "
+                "one: train with one process, or leave it out"
+            )
+        elif known.learns and not saves:
+            yield (
+                f"rewards.{i}.name: {reward.name} learns and has no state_dict, which passes on to other processes "
+                "what it learns: train with one process, or leave it out"
+            )
 
 
 def _cascaded_reward_errors(config: TrainConfig) -> Iterator[str]:

@@ -117,6 +117,11 @@ FURTHER: dict[str, tuple[str, ...]] = {
         "{name: balance_score, every: 4, prompts: 4, answers: 4, args: {temperatures: [0.7, 1.3]}}}",
         "algorithm={name: rejection_sft}", "optimizer.eps=1e-6",
     ),
+    "learning-reward": (
+        "shapes-reasoning", "data={path: 'shapeworld:sums-train', groups: 4, group_size: 4, micro_batch: 4}",
+        "rewards=[{name: 'mmrl_shapeworld.reasoning.answer_rewards:CotrainedAnswers'}, {name: numeric, weight: 0}]",
+        "optimizer.eps=1e-6",
+    ),
     "two-writers": (
         "shapes-reasoning", "data={path: 'shapeworld:sums-train', groups: 8, group_size: 4, micro_batch: 2}",
         "models={past: {of: policy, every: 3}}", "optimizer.eps=1e-6",

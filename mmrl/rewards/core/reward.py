@@ -101,7 +101,8 @@ class Reward(TrainerMethods, ABC):
     scheduled: ClassVar[bool] = False
     """True if scores depend on the progress of training; such scores are never cached."""
     learns: ClassVar[bool] = False
-    """True if `learn` changes the reward between the iterations of a run; set `scheduled` as well."""
+    """True if `learn` changes the reward between the iterations of a run; set `scheduled` as well. Of several
+    processes, process 0 learns, and the others load what its `state_dict` returns."""
     batch_size: ClassVar[int | None] = None
     """Answers per call of a suite; None means all."""
     concurrency: ClassVar[int] = 1

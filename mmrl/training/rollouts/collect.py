@@ -40,7 +40,7 @@ from mmrl.rollout_request import RolloutRequest, RowStart, TargetText, chunk_req
 from mmrl.seeds import fold_in
 from mmrl.training.rollouts.answer_lengths import AnswerLengths
 from mmrl.training.rollouts.demonstrations import InsertedTexts
-from mmrl.training.rollouts.exchange import deal, shared_answers
+from mmrl.training.rollouts.exchange import deal, own_rows, shared_answers, shared_rows
 from mmrl.training.run.timers import Phases
 
 REWARD_STREAM = 9
@@ -351,6 +351,12 @@ def reward_inputs(rollout: Rollout) -> list[RewardInput]:
         )
         for row, (sample, media, group, ids, episode, start) in enumerate(rows)
     ]
+
+
+def shared_inputs(rollouts: Sequence[Rollout]) -> list[RewardInput]:
+    """Return one reward input for each row, in order, with its whole media, also of rows that other processes made."""
+    own = [item for rollout in rollouts if not rollout.remote for item in reward_inputs(rollout)]
+    return shared_rows(own, own_rows([(rollout.rows, not rollout.remote) for rollout in rollouts]))
 
 
 def void_kinds(rollout: Rollout) -> list[str | None]:

@@ -42,7 +42,7 @@ from mmrl.training.rollouts.collect import (
     Origin,
     RolloutCollector,
     ScoredRollouts,
-    reward_inputs,
+    shared_inputs,
 )
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.exchange import shared_media
@@ -124,11 +124,6 @@ class OnlineRollouts:
             raise ConfigError(
                 "algorithm.advantage: norms of gradients are computed row by row, in one process, of rows that do not "
                 "depend on one another (capability select_rows): set algorithm.advantage.norms recorded, or choose rloo"
-            )
-        if self.suite.learns and processes.size() > 1:
-            raise ConfigError(
-                "rewards: one of them learns from the answers of each iteration, which several processes do not "
-                "share: start one process"
             )
         mixed = isinstance(self.suite, RoutedRewards) and not self.suite.uniform
         config = self.advantage_estimator.config
@@ -219,7 +214,7 @@ class OnlineRollouts:
             metrics |= self.turn_filter(collected)[1]
         metrics["zero_variance_share_trained"] = _zero_variance_share_trained(collected)
         if self.suite.learns and (self.hacking is None or self.hacking.rewards_learn):
-            metrics |= self.suite.learn([item for each in collected.scored.rollouts for item in reward_inputs(each)])
+            metrics |= self._learn_rewards(collected.scored.rollouts)
         self._learn_prompts(collected)
         engine = {} if self.rollout_metrics is None else self.rollout_metrics()
         return {**metrics, **self.prompts.metrics(), **engine}
@@ -314,6 +309,16 @@ class OnlineRollouts:
 
     def _without_empty_turns(self, collected: CollectedRollouts) -> CollectedRollouts:
         return collected if self.turn_filter is None else self.turn_filter(collected)[0]
+
+    def _learn_rewards(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Let rewards learn from all answers in process 0, and pass their state on to the other processes."""
+        items = shared_inputs(rollouts)
+        if processes.size() == 1:
+            return self.suite.learn(items)
+        metrics, state = processes.on_main(lambda: (self.suite.learn(items), self.suite.state_dict()))
+        if not processes.is_main():
+            self.suite.load_state_dict(state)
+        return metrics
 
     def _learn_prompts(self, collected: CollectedRollouts) -> None:
         """Pass the outcomes of all prompts on to their source, with the whole answers that it reads."""
