@@ -108,9 +108,10 @@ def _config(name: str, settings: list[str]) -> EnvironmentConfig:
     from pydantic import ValidationError
 
     from mmrl.config.environment import EnvironmentConfig
-    from mmrl.config.loading.overrides import COMMAND_LINE, parse_override
+    from mmrl.config.loading.overrides import COMMAND_LINE, check_set_once, parse_override
     from mmrl.errors import ConfigError
 
+    check_set_once(settings)
     document: dict[str, Any] = {"name": name}
     for text in settings:
         keys, value = parse_override(text)

@@ -70,9 +70,10 @@ def sample(
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Write all pictures that --best-of generated.")] = False,
 ) -> None:
     """Generate pictures with a trained run or a model."""
-    from mmrl.config.loading.overrides import parse_override
+    from mmrl.config.loading.overrides import check_set_once, parse_override
     from mmrl.workflows.generate_images import InferenceOptions, generate_images
 
+    check_set_once(conditions or [])
     arguments = {".".join(map(str, path)): value for path, value in map(parse_override, conditions or [])}
     guides, ranking = weighted_rewards(guide or [], "--guide"), weighted_rewards(reward or [], "--reward", unset=1.0)
     options = InferenceOptions(
