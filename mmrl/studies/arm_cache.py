@@ -68,9 +68,9 @@ class ArmFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         own = config.run.model_copy(update={"dir": str(self.run), "display": "plain"})
         stated: dict[str, Any] = {"code": code_digest(), "libraries": library_versions()}
-        replace_text(
-            self.path / CODE, json.dumps(stated | ({"files": files} if (files := named_files(config)) else {}))
-        )
+        if files := named_files(config):
+            stated["files"] = files
+        replace_text(self.path / CODE, json.dumps(stated))
         replace_text(self.path / REQUESTED, dump_config(config.model_copy(update={"run": own})))
 
     def inference(self, settings: Mapping[str, Any]) -> Path:
