@@ -87,7 +87,9 @@ def watch(
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="0: the likeliest tokens.", show_default="the run's")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The page that is written.")] = Path("episode.html"),
+    out: Annotated[Path, typer.Option(metavar="FILE", dir_okay=False, help="The page that is written.")] = Path(
+        "episode.html"
+    ),
 ) -> None:
     """Let checkpoints play a sample in the environment of their run, and write their turns as a page."""
     from mmrl.evaluation.episodes.episode_html import number_list
