@@ -15,7 +15,7 @@ from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.workflows.generate_images import sample_images
+from mmrl.workflows.generate_images import InferenceOptions, generate_images, sample_images
 from mmrl.workflows.train import train as train_run
 from mmrl_shapeworld import splits
 
@@ -72,6 +72,9 @@ def test_sample_images_uses_the_trained_weights(run):
     assert len(sample_images(str(run), ["a red circle"], 2, 0, guidance=2.0)) == 2
     with pytest.raises(ConfigError, match=r"--steps: .* draws token by token"):
         sample_images(str(run), ["a red circle"], 1, 0, steps=4)
+    for options in (InferenceOptions(rlg=0.0), InferenceOptions(lora_strength=0.0)):
+        with pytest.raises(ConfigError, match=r"it steers denoising, and .* draws token by token"):
+            generate_images(str(run), ["a red circle"], 1, 0, options=options)
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def records_of(value: Any, place: str) -> list[JsonRecord]:
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, text) of the lines of a file that are not blank."""
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):  # splitlines would split at U+2028
         if line.strip():
             yield number, line.strip()
 

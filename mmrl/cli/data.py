@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mmrl.cli.recipe_overrides import Overrides
+from mmrl.cli.recipe_overrides import Overrides, set_once
 from mmrl.cli.reward_settings import RewardArgs, reward_settings, weighted_rewards
 
 if TYPE_CHECKING:
@@ -23,6 +23,12 @@ app = typer.Typer(
     help="Data sets: what is wrong with one, media made ready, recorded traces, and prompts worth training on.",
     no_args_is_help=True,
 )
+
+
+def _file_option(help: str) -> Any:
+    """Return the option of a file that a command writes at its end; a folder in its place is refused at once."""
+    return typer.Option(metavar="FILE", dir_okay=False, help=help)
+
 
 Source = Annotated[
     str, typer.Argument(metavar="FILE", help="JSON Lines, Parquet, a folder of `save_to_disk`, or hf:owner/name:split.")
@@ -63,7 +69,12 @@ def prepare(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the prepared media go.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="media.a.b=c", help="The budget, as in training: media.video.fps=1", show_default=False),
+        typer.Argument(
+            metavar="media.a.b=c",
+            help="The budget, as in training: media.video.fps=1",
+            show_default=False,
+            callback=set_once,
+        ),
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(metavar="RECIPE", help="Take the budget from a recipe, task or YAML file.")
@@ -130,7 +141,9 @@ def traces(
 @app.command()
 def pivots(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy, the environment and data.path.")],
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="The JSON Lines file of the steps that are kept.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="FILE", dir_okay=False, help="The JSON Lines file of the steps that are kept.")
+    ],
     overrides: Overrides = None,
     below: Annotated[
         float, typer.Option(metavar="RATE", help="Keep steps at which fewer than this share of the actions count.")
@@ -180,7 +193,7 @@ def demonstrate(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy, the environment and data.path.")],
     overrides: Overrides = None,
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The samples that were solved, as JSON Lines.")],
+    out: Annotated[Path, _file_option("The samples that were solved, as JSON Lines.")],
     key: Annotated[str, typer.Option(metavar="KEY", help="Of the outcome: an episode with 1 is kept.")] = "success",
 ) -> None:
     """Let a policy play, and keep the episodes that were a success as demonstrations to imitate."""
@@ -221,7 +234,7 @@ def filter_(
     ],
     overrides: Overrides = None,
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The prompts that stay, as JSON Lines.")],
+    out: Annotated[Path, _file_option("The prompts that stay, as JSON Lines.")],
     answers: Annotated[int, typer.Option(min=1, help="Answers to each prompt.")] = 16,
     success: Annotated[float, typer.Option(help="An answer is good if its total reward is at least this.")] = 1.0,
     above: Annotated[float, typer.Option(help="Keep prompts with more than this share of good answers.")] = 0.0,
@@ -250,7 +263,7 @@ def select(
     ],
     overrides: Overrides = None,
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The prompts that stay, as JSON Lines.")],
+    out: Annotated[Path, _file_option("The prompts that stay, as JSON Lines.")],
     answers: Annotated[int, typer.Option(min=2, help="Answers to each prompt.")] = 8,
     share: Annotated[float, typer.Option(help="Of the prompts that stay.")] = 0.3,
 ) -> None:
@@ -277,12 +290,12 @@ def pairs(
     ],
     overrides: Overrides = None,
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The pairs, as JSON Lines.")],
+    out: Annotated[Path, _file_option("The pairs, as JSON Lines.")],
     answers: Annotated[int, typer.Option(min=2, help="Answers to each prompt.")] = 32,
     most: Annotated[int, typer.Option(min=1, help="Pairs of one prompt, at most.")] = 15,
     success: Annotated[float, typer.Option(help="An answer is right if its total reward is at least this.")] = 1.0,
     online: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the prompts of medium difficulty by these answers.")
+        Path | None, _file_option("Also write the prompts of medium difficulty by these answers.")
     ] = None,
     above: Annotated[float, typer.Option(help="Medium: more than this share of right answers.")] = 0.2,
     below: Annotated[float, typer.Option(help="Medium: less than this share of right answers.")] = 0.8,
@@ -326,7 +339,7 @@ def align(
         typer.Argument(metavar="RUN", help="A run that was evaluated several times on the prompts to choose from."),
     ],
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The prompts that stay, as JSON Lines.")],
+    out: Annotated[Path, _file_option("The prompts that stay, as JSON Lines.")],
     share: Annotated[float, typer.Option(help="Of the prompts that stay.")] = 0.16,
 ) -> None:
     """Keep the prompts whose rewards rose during a run as those of all prompts did."""
@@ -344,7 +357,7 @@ def angles(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy and data.path.")],
     overrides: Overrides = None,
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The samples with their angles, as JSON Lines.")],
+    out: Annotated[Path, _file_option("The samples with their angles, as JSON Lines.")],
 ) -> None:
     """Measure how nearly a model's hidden states of each prompt point one way, to rank prompts by it."""
     from mmrl.cli.console import progress_bar
@@ -372,7 +385,7 @@ def mixture(
         typer.Argument(metavar="RUN...", help="Runs with other weights in data.prompts.weights, evaluated alike."),
     ],
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The weights, the fit and its runs, as YAML.")],
+    out: Annotated[Path, _file_option("The weights, the fit and its runs, as YAML.")],
     metric: Annotated[str, typer.Option(metavar="NAME", help="A reward of the last evaluation.")] = "total",
     on: Annotated[str, typer.Option(metavar="SPLIT", help="validation, heldout or greedy.")] = "validation",
     source: Annotated[
@@ -415,7 +428,7 @@ def direct(
         str | None, typer.Option(help="What is put before a prompt; {names} and {values} are filled in.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of directions.")] = 0,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The samples with directions, as JSON Lines.")],
+    out: Annotated[Path, _file_option("The samples with directions, as JSON Lines.")],
 ) -> None:
     """Put into each prompt how much each of two rewards counts, and weight the sample's rewards by it."""
     from mmrl.data.directions import TEXT, directed_samples
@@ -434,7 +447,7 @@ def direct(
 @app.command()
 def judge(
     file: Source,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The questions, as JSON Lines.")],
+    out: Annotated[Path, _file_option("The questions, as JSON Lines.")],
     question: Annotated[
         str, typer.Option(metavar="TEXT", help="The question, with {prompt} for the pair's prompt.")
     ] = "",

@@ -87,7 +87,9 @@ def watch(
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="0: the likeliest tokens.", show_default="the run's")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The page that is written.")] = Path("episode.html"),
+    out: Annotated[Path, typer.Option(metavar="FILE", dir_okay=False, help="The page that is written.")] = Path(
+        "episode.html"
+    ),
 ) -> None:
     """Let checkpoints play a sample in the environment of their run, and write their turns as a page."""
     from mmrl.evaluation.episodes.episode_html import number_list
@@ -108,9 +110,10 @@ def _config(name: str, settings: list[str]) -> EnvironmentConfig:
     from pydantic import ValidationError
 
     from mmrl.config.environment import EnvironmentConfig
-    from mmrl.config.loading.overrides import COMMAND_LINE, parse_override
+    from mmrl.config.loading.overrides import COMMAND_LINE, check_set_once, parse_override
     from mmrl.errors import ConfigError
 
+    check_set_once(settings)
     document: dict[str, Any] = {"name": name}
     for text in settings:
         keys, value = parse_override(text)

@@ -49,7 +49,9 @@ def plan(
     memory: Annotated[
         float | None, typer.Option("--memory", help="GiB of a device.", show_default="those of this machine's")
     ] = None,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the plan here too.")] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", dir_okay=False, help="Write the plan here too.")
+    ] = None,
 ) -> None:
     """Predict seconds a step, memory and the best run.place on N devices, from one measured call of each phase."""
     from mmrl.config import ConfigError, load_config

@@ -21,7 +21,7 @@ def reward_settings(rewards: Sequence[str], texts: Sequence[str]) -> dict[str, d
         ConfigError: A text begins with no reward's name, or sets a key twice.
     """
     from mmrl.config import ConfigError
-    from mmrl.config.loading.overrides import parse_override
+    from mmrl.config.loading.overrides import check_set_once, parse_override
 
     names = {name.rpartition(":")[2]: name for name in rewards}
     settings: dict[str, dict[str, Any]] = {name: {} for name in rewards}
@@ -38,6 +38,7 @@ def reward_settings(rewards: Sequence[str], texts: Sequence[str]) -> dict[str, d
             if not isinstance(place, dict):
                 raise ConfigError(f"--arg {text}: {key} has a value already, and cannot have keys")
         place[str(path[-1])] = value
+    check_set_once(texts)
     return settings
 
 

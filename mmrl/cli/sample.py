@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 SMALLEST_TILE = 128  # pixels; smaller pictures are enlarged, by whole factors, on the contact sheet
 CAPTION_HEIGHT = 18  # pixels
 FRAMES_A_SECOND = 8
+SHEET = Path("sheet") / "grid.png"
+"""The contact sheet in the folder of the pictures: in a folder of its own, since it is no picture of a prompt."""
+PROMPTS = "prompts.txt"
+"""The prompt of each picture in the order of the files' names, as `mmrl score --prompts` takes them."""
 
 
 def sample(
@@ -70,9 +74,10 @@ def sample(
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Write all pictures that --best-of generated.")] = False,
 ) -> None:
     """Generate pictures with a trained run or a model."""
-    from mmrl.config.loading.overrides import parse_override
+    from mmrl.config.loading.overrides import check_set_once, parse_override
     from mmrl.workflows.generate_images import InferenceOptions, generate_images
 
+    check_set_once(conditions or [])
     arguments = {".".join(map(str, path)): value for path, value in map(parse_override, conditions or [])}
     guides, ranking = weighted_rewards(guide or [], "--guide"), weighted_rewards(reward or [], "--reward", unset=1.0)
     options = InferenceOptions(
@@ -87,10 +92,12 @@ def sample(
     pictures = generate_images(target, prompt, kept, seed, steps, guidance, base, arguments, options)
     out.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
+    drawn_for: dict[tuple[int, int], str] = {}
     for picture in pictures:
         if picture.rank >= kept and not keep_all:
             continue
         path = save(picture.image, out / f"prompt{picture.prompt}-{picture.rank}")
+        drawn_for[picture.prompt, picture.rank] = " ".join(prompt[picture.prompt].split())
         scores = {name: value if math.isfinite(value) else None for name, value in picture.scores.items()}
         lines.append(json.dumps({"file": path.name, "prompt": prompt[picture.prompt], "scores": scores}))
         listed = "  ".join(f"{name} {value:.4g}" for name, value in picture.scores.items())
@@ -99,7 +106,9 @@ def sample(
         written = out / "scores.jsonl"
         written.write_text("\n".join(lines) + "\n", encoding="utf-8")
         typer.echo(written)
-    sheet = out / "grid.png"
+    (out / PROMPTS).write_text("".join(f"{drawn_for[place]}\n" for place in sorted(drawn_for)), encoding="utf-8")
+    sheet = out / SHEET
+    sheet.parent.mkdir(exist_ok=True)
     best = [picture.image for picture in pictures if picture.rank < kept]
     stills = [image[len(image) // 2] if isinstance(image, list) else image for image in best]
     contact_sheet(stills, prompt, kept).save(sheet)

@@ -116,9 +116,24 @@ def write_samples(samples: Sequence[Sample], path: Path | str) -> None:
                 raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {err}") from None
 
 
+class _SetTwice(Exception):
+    """A key that occurs twice in one JSON object."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as a dict; raise `_SetTwice` if a key occurs twice, as either value could be meant."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _SetTwice(next(key for key in keys if keys.count(key) > 1))
+    return made
+
+
 def _read_text(text: str, default_id: str) -> tuple[Sample | None, list[str]]:
     try:
-        row = json.loads(text)
+        row = json.loads(text, object_pairs_hook=_object)
+    except _SetTwice as err:
+        return None, [f"has the key {err.args[0]!r:.80} twice in one object: keep one of them"]
     except json.JSONDecodeError as err:
         return None, [f"is not JSON: {err.msg} at column {err.colno}"]
     except ValueError as err:  # a number of more digits than Python reads

@@ -179,7 +179,7 @@ def write_table(rows: Sequence[ScoreRow], folder: Path) -> None:
 
 
 def _by_line(pictures: Path, prompts: Path) -> list[Pairing]:
-    lines = read_text(prompts).splitlines()
+    lines = read_text(prompts).split("\n")  # splitlines would split at U+2028
     while lines and not lines[-1].strip():
         lines.pop()
     if empty := next((number for number, line in enumerate(lines, start=1) if not line.strip()), None):

@@ -110,6 +110,9 @@ def _check_exportable(model: ModelRef, target: str, lora_only: bool) -> None:
     if lora_only and model.policy.train != "lora":
         raise ConfigError(f"--lora-only: {model.run.folder} trained whole weights (policy.train: full) and has no "
                           "adapter: leave it out")  # fmt: skip
+    if lora_only and getattr(model.policy, "heads", ()):
+        raise ConfigError(f"--lora-only: {model.run.folder} trained output layers (policy.heads) beside its adapter, "
+                          "which would be lost: leave it out")  # fmt: skip
 
 
 def _check_extrapolation(model: ModelRef, lora_only: bool) -> None:

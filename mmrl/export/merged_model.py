@@ -83,7 +83,9 @@ def write_merged(model: ModelRef, folder: Path, request: ExportRequest) -> Expor
         case PolicyConfig():
             return _write_pipeline(policy.pipeline, model, folder, request, dtype, notes)
         case VLMConfig():
-            policy.vlm.model.save_pretrained(folder)
+            with policy.head_in_place():
+                notes += _blend_notes(policy)
+                policy.vlm.model.save_pretrained(folder)
             policy.vlm.processor.save_pretrained(folder)
             longest = cast(TokenSamplingConfig, model.sampling).max_new_tokens
             code = vlm_code(request.name, dtype, request.sample.prompt, bool(request.sample.images), longest)
@@ -161,6 +163,16 @@ def _merge_notes(merged: MergeResult, dtype: Precision) -> tuple[str, ...]:
         f"{note}. Rounding the sums to {dtype} lost {merged.rounded:.0%} of what was learnt, by its norm; with "
         "`--dtype float32` or `--lora-only` an export loses nothing.",
     )
+
+
+def _blend_notes(policy: Any) -> tuple[str, ...]:
+    """Give the blended output layer the dtype of the model's own, if there are heads, and return the note about it."""
+    if policy.heads is None:
+        return ()
+    layer: Any = policy.vlm.model.get_output_embeddings()
+    layer._parameters["weight"] = layer.weight.detach().to(policy.vlm.model.get_input_embeddings().weight.dtype)
+    names = ", ".join(policy.heads.weights)
+    return (f"Its output layer is the mean of those that were trained, one for each of {names}.",)
 
 
 def _ahead_notes(model: ModelRef, ahead: int) -> tuple[str, ...]:

@@ -4,12 +4,13 @@
     arms/<configuration>/seed-0/code.json        the digest of all code at that time
     arms/<configuration>/seed-0/run/             the run folder
     arms/<configuration>/seed-0/inference-.../   evaluations of the trained arm with other settings of inference
-    arms/<configuration>/seed-0/finished.json    the digest of each source file and model file that the run used, the
-                                                 versions of libraries, and CPU-seconds
+    arms/<configuration>/seed-0/finished.json    the digest of each source file and model file that the run used and of
+                                                 each file that it names, the versions of libraries, and CPU-seconds
 
 A finished arm is used again as long as the source files that it used have the same meaning (comments, docstrings and
-layout do not count) and the libraries have the same versions. An unfinished one is resumed if no code changed. Folders
-of other versions are kept; a new one is called seed-0.1, seed-0.2, ...
+layout do not count), the files that its configuration names, such as data and rewards of the user's own, are the same,
+and the libraries have the same versions. An unfinished one is resumed if none of that changed. Folders of other
+versions are kept; a new one is called seed-0.1, seed-0.2, ...
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.atomic_io import replace_text
+from mmrl.components import is_file_reference
 from mmrl.config.loading.load import dump_config
 from mmrl.config.recipes import recipes_folder
 from mmrl.config.train import TrainConfig
@@ -65,7 +67,10 @@ class ArmFolder:
         """Write the configuration and the version of the code, before training."""
         self.path.mkdir(parents=True, exist_ok=True)
         own = config.run.model_copy(update={"dir": str(self.run), "display": "plain"})
-        replace_text(self.path / CODE, json.dumps({"code": code_digest(), "libraries": library_versions()}))
+        stated: dict[str, Any] = {"code": code_digest(), "libraries": library_versions()}
+        if files := named_files(config):
+            stated["files"] = files
+        replace_text(self.path / CODE, json.dumps(stated))
         replace_text(self.path / REQUESTED, dump_config(config.model_copy(update={"run": own})))
 
     def inference(self, settings: Mapping[str, Any]) -> Path:
@@ -85,10 +90,10 @@ class ArmFolder:
         """Return whether this folder's run would come out the same with today's code."""
         if not self.finished:
             stated = json.loads((self.path / CODE).read_text(encoding="utf-8"))
-            return bool(stated == {"code": code_digest(), "libraries": library_versions()})
+            same = _are_unchanged(stated.pop("files", {}))
+            return same and bool(stated == {"code": code_digest(), "libraries": library_versions()})
         record = self._read()
-        same = all(_file_digest(name) == digest for name, digest in record["files"].items())
-        return same and record["libraries"] == library_versions()
+        return _are_unchanged(record["files"]) and record["libraries"] == library_versions()
 
     def _read(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.path / FINISHED).read_text(encoding="utf-8"))
@@ -114,6 +119,32 @@ def used_files() -> dict[str, str]:
     """Return the digest of each source file of this suite that this process has imported, by module name."""
     names = sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES)
     return {name: _file_digest(name) for name in names if not name.startswith(ELSEWHERE) and _source(name)}
+
+
+def named_files(config: TrainConfig) -> dict[str, str]:
+    """Return the digest of each local file that a configuration names, by path: its data, and code of the user's own.
+
+    A file that is named in a module or in another file is not among them.
+    """
+    named = _texts(config.model_dump(mode="json", exclude={"name", "run"}))
+    homes = {text.rpartition(":")[0] if is_file_reference(text) else text for text in named}
+    return {home: _file_digest(home) for home in sorted(homes) if not _is_module(home) and _is_file(home)}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a JSON value but the keys of its objects."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(each)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # no valid path
+        return False
 
 
 def model_files(folder: Path) -> dict[str, str]:
@@ -166,14 +197,31 @@ def _folders(root: Path, config: TrainConfig) -> Iterator[ArmFolder]:
         number += 1
 
 
-@cache
+def _are_unchanged(files: Mapping[str, str]) -> bool:
+    return all(_file_digest(name) == digest for name, digest in files.items())
+
+
+def _is_module(name: str) -> bool:
+    return name.partition(".")[0] in PACKAGES and not name.endswith(".safetensors")
+
+
 def _file_digest(name: str) -> str:
     """Return the digest of a module's source or of a file; empty if it is gone."""
-    if name.endswith(".safetensors"):
-        path = Path(name)
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
-    source = _source(name)
-    return _source_digest(source)[:16] if source else ""
+    if _is_module(name):
+        source = _source(name)
+        return _source_digest(source)[:16] if source else ""
+    path = Path(name)
+    if not path.is_file():
+        return ""
+    stat = path.stat()
+    return _content_digest(path.resolve(), stat.st_size, stat.st_mtime_ns)
+
+
+@cache
+def _content_digest(path: Path, size: int, time: int) -> str:
+    """Return the digest of a file's bytes; `size` and `time` change with the file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 @cache

@@ -20,7 +20,15 @@ from mmrl.atomic_io import replace_text
 from mmrl.config.loading.load import dump_config, load_config
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
-from mmrl.studies.arm_cache import INFERENCE_DONE, INFERENCE_REQUESTED, REQUESTED, ArmFolder, model_files, used_files
+from mmrl.studies.arm_cache import (
+    INFERENCE_DONE,
+    INFERENCE_REQUESTED,
+    REQUESTED,
+    ArmFolder,
+    model_files,
+    named_files,
+    used_files,
+)
 
 
 def main(folder: ArmFolder, inference: Path | None = None) -> None:
@@ -38,12 +46,13 @@ def _train(config: TrainConfig, folder: ArmFolder) -> None:
     from mmrl.config.named_models import kind_of
     from mmrl.workflows.train import train
 
+    named_by_config = named_files(config)  # as they are before training
     begun = (folder.run / "checkpoints" / "index.json").is_file()
     if not begun and folder.run.exists():
         shutil.rmtree(folder.run)  # killed before its first checkpoint
     train(config, resume=folder.run if begun else None)
     policy: Any = config.policy
-    files = used_files()
+    files = used_files() | named_by_config
     named = {name: each.model for name, each in config.models.items() if each.model is not None}
     for kind, name in ((policy.kind, policy.model), *((kind_of(config, each), model) for each, model in named.items())):
         model = Path(provided_model(name, kind) or name)

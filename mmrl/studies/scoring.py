@@ -32,9 +32,11 @@ class LabelledAnswers:
 def score_study(study: Study, seeds: Sequence[int], libraries: Mapping[str, str], display: StudyDisplay) -> StudyResult:
     """Return the result of a study that scores stored answers; each seed is an independent set of them.
 
+    Answers that some arm could not score are left out of a mean, in all arms and sets.
+
     Raises:
         ConfigError: the function of answers cannot be loaded, or an arm has no valid `reward`.
-        EvaluationError: a reward scored no answer.
+        EvaluationError: a reward scored no answer, or a mean is of sets of unequal sizes.
     """
     assert study.config.score is not None
     source = load_reference(study.config.score.answers)
@@ -51,7 +53,7 @@ def score_study(study: Study, seeds: Sequence[int], libraries: Mapping[str, str]
                 values[name][arm][str(seed)] = found.tolist()
                 ids[name] = answers.ids if len(found) == len(answers.ids) > 1 else ("all",)
             display.log(f"{arm}, set {seed}: {len(scores)} answers scored")
-    measures = {name: MeasuredArms(ids[name], values[name]) for name in wanted}
+    measures = {name: _common(name, ids[name], values[name]) for name in wanted}
     stopping = f"{len(seeds)} independent sets of answers, fixed before"
     return judged_result(study, measures, {}, stopping, len(seeds), libraries)
 
@@ -59,13 +61,15 @@ def score_study(study: Study, seeds: Sequence[int], libraries: Mapping[str, str]
 def statistic(scores: Floats, truth: Floats, decide: DecideConfig) -> Floats:
     """Return what decides: the scores [N], or [1] their rank correlation with the truth, or the area under the ROC.
 
+    NaN among the scores stays there, and is left out of a correlation or an area.
+
     Raises:
         EvaluationError: an area under the curve where all answers are right or all are wrong.
     """
-    known = np.isfinite(scores)
-    scores, truth = scores[known], truth[known]
     if decide.statistic == "mean":
         return scores
+    known = np.isfinite(scores)
+    scores, truth = scores[known], truth[known]
     if decide.statistic == "correlation":
         return np.array([spearmanr(scores, truth).statistic], np.float64)
     right = truth > 0.5
@@ -74,6 +78,18 @@ def statistic(scores: Floats, truth: Floats, decide: DecideConfig) -> Floats:
     ranks, count = rankdata(scores), int(right.sum())
     area = (ranks[right].sum() - count * (count + 1) / 2) / (count * (len(right) - count))
     return np.array([area], np.float64)
+
+
+def _common(name: str, ids: tuple[str, ...], values: Mapping[str, Mapping[str, list[float]]]) -> MeasuredArms:
+    """Return the values of the rows that every arm could score in every set."""
+    rows = [row for sets in values.values() for row in sets.values()]
+    if len(sizes := {len(row) for row in rows}) > 1:
+        raise EvaluationError(f"{name}: the sets have {min(sizes)} to {max(sizes)} answers; expected as many in each")
+    kept = np.flatnonzero(np.isfinite(rows).all(axis=0))
+    if not len(kept):
+        raise EvaluationError(f"{name}: there is no answer that all arms could score in all sets")
+    common = {arm: {seed: [row[place] for place in kept] for seed, row in sets.items()} for arm, sets in values.items()}
+    return MeasuredArms(tuple(ids[place] for place in kept), common, left_out=len(ids) - len(kept))
 
 
 def _scores(answers: LabelledAnswers, reward: Reward, arm: str) -> Floats:

@@ -162,7 +162,7 @@ def _ranked(
 def _check_options(
     target: str, n: int, options: InferenceOptions, policy: PolicyConfig | ImageTokenConfig, trained: bool
 ) -> None:
-    guided = [name for name in ("rlg", "lora_strength", "guide") if getattr(options, name)]
+    guided = [name for name in ("rlg", "lora_strength", "guide") if getattr(options, name) not in (None, {})]
     if guided and isinstance(policy, ImageTokenConfig):
         option = guided[0].replace("_", "-")
         raise ConfigError(f"--{option}: it steers denoising, and {target} draws token by token: leave it out")

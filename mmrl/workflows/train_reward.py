@@ -124,6 +124,8 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
         if config.factors:
             margins = factor_margins(torch.cat(factors_of(train, config.factors)), [f.margin for f in config.factors])
         data, unseen = (_judged_pairs(config, samples, features, margins) for samples in (train, validation))
+    for split, known in ((config.data.path, data), (config.data.validation, unseen)):
+        _check_axes(config, split, known)
     shape = HeadShape(
         features=data.features.shape[1] if isinstance(data, RatedAnswers) else data.chosen.shape[1],
         axes=len(config.axes),
@@ -169,6 +171,19 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
     others = None if latent is None else latent.scale.tensors()
     write_reward_folder(folder, settings, members.heads, latents, card, inverses, others)
     return TrainedReward(folder, quality)
+
+
+def _check_axes(config: RewardModelConfig, split: str, known: JudgedPairs | RatedAnswers) -> None:
+    """Raise DataError if an axis cannot be learnt from samples, or not be measured on them."""
+    if isinstance(known, RatedAnswers):
+        stated, what = known.scores.isfinite().any(0), "has a score"
+    else:
+        pairs = known
+        if config.raters is not None and known.raters is not None:  # the first pairs of a rater tell who rates
+            pairs = known.select(torch.cat([rows[config.raters.context :] for rows in rows_of_raters(known.raters)]))
+        stated, what = (pairs.sides != 0).any(0), "has a better answer"
+    if unknown := [axis for axis, there in zip(config.axes, stated.tolist(), strict=True) if not there]:
+        raise DataError(f"{split}: no sample {what} on the axis {unknown[0]!r} of axes: is that its name in the data?")
 
 
 def _latent_answers(

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import mmrl
 from mmrl.cli import app
 from mmrl.config import ConfigError, dump_config, list_recipes, load_config
+from mmrl.evaluation.score_folder import pair_up
 
 
 class FakeWorkflows(ModuleType):
@@ -85,6 +86,14 @@ def test_train_passes_the_recipe_with_its_overrides(workflows):
     result = run("train", "quickstart", "seed=3", "optimizer.lr=1e-3")
     assert workflows.trained == [(load_config("quickstart", ["seed=3", "optimizer.lr=1e-3"]), None)]
     assert str(workflows.folder / "report.html") in result.stdout.replace("\n", "")
+
+
+@pytest.mark.parametrize("command", [["train", "quickstart"], ["plan", "quickstart"], ["train", "--resume", "runs/it"]])
+def test_a_key_that_is_set_twice_is_refused(workflows, command):
+    key = "training.iterations" if "--resume" in command else "seed"
+    stderr = run(*command, f"{key}=1", f"{key}=2", code=2).stderr
+    assert stderr == f"error: command line: {key}=1 and {key}=2 both set {key}: keep one of them\n"
+    assert not workflows.trained
 
 
 def test_dry_run_prints_config_and_batch_plan_without_training(workflows):
@@ -201,9 +210,9 @@ def test_sample_writes_every_picture_and_a_contact_sheet(workflows, tmp_path):
     result = run(*arguments, "--guidance", 2, "--seed", 9, "--base", "--out", out)
     assert workflows.sampled == [("runs/it", ["a red square", "zwei Kreise ○"], 3, 9, 5, 2.0, True, {})]
     names = [f"prompt{row}-{column}.png" for row in range(2) for column in range(3)]
-    assert sorted(path.name for path in out.iterdir()) == sorted([*names, "grid.png"])
-    assert result.stdout.split() == [str(out / name) for name in [*names, "grid.png"]]
-    sheet = Image.open(out / "grid.png")
+    assert sorted(path.name for path in out.iterdir()) == sorted([*names, "prompts.txt", "sheet"])
+    assert result.stdout.split() == [str(out / name) for name in [*names, "sheet/grid.png"]]
+    sheet = Image.open(out / "sheet" / "grid.png")
     assert sheet.size == (3 * 8 * 16, 2 * (4 * 16 + 18))  # tiles enlarged 16 times to 128 pixels, captions of 18
     centres = [sheet.getpixel((64 + 128 * (i % 3), 18 + 32 + 82 * (i // 3))) for i in range(6)]
     assert centres == [(40 * i, 0, 0) for i in range(6)]  # a row a prompt
@@ -213,7 +222,7 @@ def test_sample_has_defaults_and_needs_a_prompt(workflows, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     run("sample", "shapeworld", "-p", "a circle")
     assert workflows.sampled == [("shapeworld", ["a circle"], 4, 0, None, None, False, {})]
-    assert (tmp_path / "samples" / "grid.png").is_file()
+    assert (tmp_path / "samples" / "sheet" / "grid.png").is_file()
     run("sample", "shapeworld", code=2)
 
 
@@ -240,14 +249,29 @@ def test_sample_keeps_the_best_and_writes_their_scores(workflows, tmp_path):
     result = run(*chosen, "--out", tmp_path / "one")
     assert workflows.sampled[0][2] == 1 and workflows.options[0].rewards == {"clip_score": 1.0, "my.py:mine": 0.5}
     kept = ["prompt0-0.png", "prompt1-0.png"]
-    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["grid.png", *kept, "scores.jsonl"]
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == [
+        *kept,
+        "prompts.txt",
+        "scores.jsonl",
+        "sheet",
+    ]
     lines = [json.loads(line) for line in (tmp_path / "one" / "scores.jsonl").read_text().splitlines()]
     assert [line["file"] for line in lines] == kept and lines[1]["prompt"] == "b"
     assert lines[0]["scores"] == {"score": 0.5, "total": None} and "score 0.5" in result.stdout
     run(*chosen, "--n", 2, "--keep-all", "--out", tmp_path / "all")
     assert len(list((tmp_path / "all").glob("prompt*.png"))) == 6
-    with Image.open(tmp_path / "all" / "grid.png") as sheet:
+    with Image.open(tmp_path / "all" / "sheet" / "grid.png") as sheet:
         assert sheet.size == (2 * 8 * 16, 2 * (4 * 16 + 18))
+
+
+def test_score_takes_the_folder_that_sample_writes(workflows, tmp_path):
+    out = tmp_path / "samples"
+    run("sample", "m", "-p", "a red\nsquare", "-p", "b", "--n", 11, "--out", out)
+    pairings, unused = pair_up(out, out / "prompts.txt")
+    assert [(each.picture.name, each.sample.prompt, each.group) for each in pairings] == [
+        (f"prompt{row}-{column}.png", ("a red square", "b")[row], row) for row in range(2) for column in range(11)
+    ]
+    assert unused == 0
 
 
 # evaluate

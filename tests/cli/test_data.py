@@ -60,6 +60,12 @@ def test_data_check_applies_the_named_task_to_lines_without_one(folder):
     assert run("check", "bare.jsonl", "--task", "counting").exit_code == 1
 
 
+@pytest.mark.parametrize("command", ["filter", "select", "pairs", "demonstrate", "angles"])
+def test_a_folder_in_the_place_of_the_file_is_refused_before_any_answer(folder, command):
+    result = run(command, "shapes-reasoning", "data.path=good.jsonl", "--out", str(folder))
+    assert result.exit_code == 2 and "Invalid value for '--out'" in result.output
+
+
 def test_prepared_media_are_read_by_training(folder):
     changes = ["media.video.fps=8", "media.video.max_frames=4", "media.video.max_pixels=900"]
     done = run("prepare", "good.jsonl", "--out", "cache", *changes)

@@ -147,6 +147,7 @@ def test_file_rewards_take_settings(drawn):
     [
         (["--arg", "jugde.model=x"], "the rewards are judge", 2),
         (["--arg", "judge=x"], "the rewards are judge", 2),
+        (["--arg", "judge.model=x", "--arg", "judge.model=y"], "both set judge.model", 2),
         (["--arg", "judge.model"], "is not an override", 2),
         (["--arg", "judge.modle=x"], "unexpected keyword argument", 1),
         (["--arg", "judge.prompt=alignmant"], "did you mean alignment", 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 
 import pytest
@@ -14,6 +15,7 @@ from mmrl.config.algorithms.base import KLConfig
 from mmrl.config.algorithms.forward_process import DiffusionNFTConfig
 from mmrl.config.loading.absent import ABSENT_KEYS
 from mmrl.config.loading.load import parse_config
+from mmrl.config.loading.overrides import check_set_once
 from mmrl.config.loading.schema import dotted, key_paths
 from mmrl.config.rewards import RewardConfig
 
@@ -112,6 +114,20 @@ def test_overrides_set_scalars_lists_maps_and_arguments():
     assert config.run.trackers == ("wandb",)
     assert config.data.validation == "shapeworld:validation"
     assert config.data.micro_batch is None
+
+
+@pytest.mark.parametrize(
+    "overrides, message",
+    [
+        (["seed=1", "seed=2"], "seed=1 and seed=2 both set seed"),
+        (["a=1", "training.kl_budget=1", "training.max_kl=2"], "both set training.max_kl"),
+        (["optimizer.lr=1", "optimizer={lr: 2}"], "optimizer.lr=1 and optimizer={lr: 2} both set optimizer.lr"),
+    ],
+)
+def test_two_overrides_of_the_command_line_that_set_one_key_are_refused(overrides, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_set_once(overrides)
+    check_set_once(["optimizer={lr: 2}", "optimizer.lr=1", "seed=1", "seeds.2=1", "no override"])
 
 
 def test_the_last_override_wins():

@@ -113,6 +113,7 @@ def test_no_text_breaks_or_holds_up_the_search_for_marks():
         '{"a":' * 3_000,
         "9" * 19_000,
         '{"point": [1e999, 1]}',
+        '{"point": [1%s, 1]}' % ("0" * 400),
         '{"box": [NaN, 1, 2, 3]}',
         "[1, 2" * 3_000,
     ]

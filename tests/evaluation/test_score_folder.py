@@ -90,6 +90,12 @@ def test_images_match_prompt_lines_in_name_order(tmp_path):
     assert unused == 0
 
 
+def test_separators_in_a_prompt_do_not_end_its_line(tmp_path):
+    paint(tmp_path / "i" / "1.png")
+    (tmp_path / "p.txt").write_text("red\u2028circle\n", encoding="utf-8")
+    assert names(pair_up(tmp_path / "i", tmp_path / "p.txt")[0]) == [("1.png", "red\u2028circle", 0)]
+
+
 def test_exponents_in_names_are_not_numbers(tmp_path):
     for name in ("²5", "10", "9"):
         paint(tmp_path / f"{name}.png")

@@ -14,8 +14,10 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForImageTextToText
 
 from mmrl.build.datasets import load_samples
+from mmrl.errors import ConfigError
 from mmrl.export.export import export
 from mmrl.rollout_request import RolloutRequest
 from tests.export.trained_runs import LOOKING, LORA, trained_run
@@ -112,6 +114,22 @@ def test_exported_model_computes_the_outputs_of_the_trained_policy(name, exports
     gap = float((made.plain[name] - made.own[name]).abs().mean())
     learnt = float((made.plain[name] - made.base[name]).abs().mean())
     assert gap <= CLOSE[name] and learnt > 4 * gap, (gap, learnt)
+
+
+@pytest.mark.parametrize("training", [LORA, {"train": "full"}], ids=["lora", "full"])
+def test_a_model_with_heads_is_exported_with_their_mean(tmp_path, training):
+    settings = {"policy": {"kind": "vlm", "model": "shapeworld", "heads": ["short", "right"], **training}}
+    run, policy = trained_run(tmp_path / "run", LOOKING | settings)
+    done = export(str(run), tmp_path / "out")
+    model = AutoModelForImageTextToText.from_pretrained(done.folder)
+    mean = sum(policy.heads.weights.values()) / 2
+    assert torch.equal(model.get_output_embeddings().weight, mean)
+    assert not torch.equal(model.get_input_embeddings().weight, mean)
+    card = (done.folder / "README.md").read_text()
+    assert "the mean of those that were trained, one for each of short, right" in card
+    if training is LORA:
+        with pytest.raises(ConfigError, match=r"policy\.heads.* would be lost"):
+            export(str(run), tmp_path / "adapter", lora_only=True)
 
 
 @pytest.mark.parametrize("name", ["composite", slow("painting"), slow("janus"), slow("emu3"), slow("scales")])

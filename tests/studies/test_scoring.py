@@ -81,6 +81,28 @@ def test_study_of_two_rewards(tmp_path):
     assert (tmp_path / "runs" / "lengths" / "lengths.md").is_file()
 
 
+def test_means_are_of_answers_that_all_arms_could_score(tmp_path):
+    failing = """
+def all_but_short(prompt, text):
+    if len(text) < 5:
+        raise ValueError("too short")
+    return float(len(text))
+
+def all_but_long(prompt, text):
+    if len(text) > 25:
+        raise ValueError("too long")
+    return float(len(text))
+"""
+    text = STUDY.replace("by_length", "all_but_short").replace("at_random", "all_but_long").replace("auc", "mean")
+    path = write(tmp_path, text)
+    (tmp_path / "answers.py").write_text(ANSWERS + failing)
+    result = run_study(load_study(path), StudyOptions(root=tmp_path / "runs"), PlainStudyDisplay(Console(quiet=True)))
+    (measured,) = result.measures.values()
+    assert measured.left_out > 0 and len(measured.ids) + measured.left_out == 60
+    assert measured.values["length"] == measured.values["chance"]  # the two differ in what they cannot score alone
+    assert result.claims[0].contrasts[0].mean == 0
+
+
 def test_arm_without_a_reward_is_refused(tmp_path):
     path = write(tmp_path, STUDY.replace('{{reward: {{name: "{file}:at_random"}}}}', "{{}}"))
     with pytest.raises(ConfigError, match="arm chance: needs a `reward`"):

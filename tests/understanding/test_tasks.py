@@ -15,6 +15,7 @@ from mmrl.data.media.budget import ImageBudget, MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.rewards import load
 from mmrl.rewards.core.reward_io import reward_input
+from mmrl.understanding.tasks.answer_instructions import option_list
 from mmrl.understanding.tasks.coordinates import CoordinateFormat, coordinate_format
 from mmrl.understanding.tasks.definitions import BUILT_IN_TASKS, apply_task, apply_tasks
 from mmrl.understanding.vlm_family import VLMFamily
@@ -151,6 +152,28 @@ def test_options_are_listed_unless_in_the_question():
     assert "\nA. red\nB. blue\nAnswer with nothing but the letter" in apply_task(sample, THOUSANDTHS).prompt
     named = replace(sample, prompt="Is it (A) red or (B) blue?")
     assert apply_task(named, THOUSANDTHS).prompt.startswith("Is it (A) red or (B) blue?\nAnswer with nothing but")
+
+
+@pytest.mark.parametrize("listed", ["Which? A red, B blue.", "Which?\nA. red\nB. blue", "Which?\nA: red\nB: blue\n"])
+def test_options_in_the_question_have_their_letters(listed):
+    choices = {"choices": ["red", "blue"]}
+    assert option_list(Sample(id="a", prompt=listed, metadata=choices)) == ""
+    own = {"choices": ["A. red", "B. blue"]}
+    assert option_list(Sample(id="a", prompt="Which?\nA. red\nB. blue", metadata=own)) == ""
+
+
+@pytest.mark.parametrize(
+    "prompt, choices",
+    [
+        ("How many of the 12 circles are red?", ["1", "2"]),
+        ("Is the cat on the mat?", ["on", "at"]),
+        ("Is the circle left or right of the square?", ["left", "right"]),
+        ("Which is it? A redder one, B bluest?", ["red", "blue"]),
+    ],
+)
+def test_options_whose_texts_are_merely_part_of_the_question_are_listed(prompt, choices):
+    sample = Sample(id="a", prompt=prompt, metadata={"choices": choices})
+    assert option_list(sample) == f"A. {choices[0]}\nB. {choices[1]}"
 
 
 def test_instructions_are_added_to_the_last_request():

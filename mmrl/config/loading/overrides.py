@@ -75,6 +75,23 @@ def apply_override(
     return changed
 
 
+def check_set_once(overrides: Iterable[str]) -> None:
+    """Raise a ConfigError that names every key which two of these texts set, so that the first one had no effect."""
+    told: dict[Path, str] = {}
+    twice = []
+    for text in overrides:
+        key, equals, _ = text.partition("=")
+        if not equals:
+            continue  # another problem, with its own message
+        path = rename_path(tuple(key.strip().split(".")))[0]
+        earlier = next((before for before in told if before[: len(path)] == path), None)
+        if earlier is not None:
+            twice.append(f"{COMMAND_LINE}: {told[earlier]} and {text} both set {dotted(earlier)}: keep one of them")
+        told[path] = text
+    if twice:
+        raise ConfigError("\n".join(twice))
+
+
 def check_resume_overrides(overrides: Iterable[str]) -> None:
     """Raise a ConfigError that names every override that cannot change on resume."""
     refused = [

@@ -20,6 +20,7 @@ from mmrl.data.sample import Sample
 from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.parsing.boxes import BOX_KEYS, Size, Space, check_box, extent, parse_boxes
 from mmrl.rewards.parsing.final_answer import answer_text
+from mmrl.rewards.parsing.json_text import number
 from mmrl.rewards.parsing.points import POINT_KEYS, check_point, parse_point
 
 MAX_CHARACTERS = 20_000
@@ -68,8 +69,8 @@ def marks_in(action: str, space: Space, sizes: Sequence[tuple[int, int]]) -> lis
     if len(action) > MAX_CHARACTERS or not sizes:
         return []
     found: list[ActionMark] = []
-    for kind, values, number in _coordinates(action):
-        image = number if isinstance(number, int) and 0 <= number < len(sizes) else None
+    for kind, values, image_number in _coordinates(action):
+        image = image_number if isinstance(image_number, int) and 0 <= image_number < len(sizes) else None
         if mark := _mark(kind, values, space, sizes[-1 if image is None else image], image):
             found.append(mark)
         if len(found) == MAX_MARKS:
@@ -118,8 +119,8 @@ def _draw_point(
 def _mark(
     kind: str, values: Sequence[Any], space: Space, size: tuple[int, int], image: int | None
 ) -> ActionMark | None:
-    numbers = [float(each) for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
-    if len(numbers) != len(values) or len(numbers) != (4 if kind == "box" else 2):
+    numbers = _valid(lambda: [number(each, "a coordinate") for each in values])
+    if numbers is None or len(numbers) != (4 if kind == "box" else 2):
         return None
     seen: Size = (float(size[0]), float(size[1]))
     check: Callable[..., tuple[float, ...]] = check_box if kind == "box" else check_point

@@ -50,7 +50,8 @@ class CotrainedReward(SavedHeads, LearnedTextReward):
             model: a folder that `mmrl train reward` wrote, with an encoder of the kind `text`.
             rule: the reward that confirms answers, such as `numeric`.
             rule_args: its arguments.
-            at_least: the value of the rule from which on an answer is confirmed.
+            at_least: the value of the rule from which on an answer is confirmed; of one whose lower values are better,
+                up to which.
             updates: steps on the pairs of an iteration, all pairs in each.
             pairs: the most pairs of a group, drawn by chance.
             lr: of the steps (AdamW, begun anew in each iteration).
@@ -76,10 +77,10 @@ class CotrainedReward(SavedHeads, LearnedTextReward):
         from mmrl.seeds import fold_in
 
         comparable = [item for item in items if item.text is not None and self.compared_with(item) is not None]
-        values = self._rule.score(comparable).values[self._rule.name]
-        found = confirmed_pairs(
-            values, [item.group for item in comparable], self._at_least, self._pairs, fold_in(self._seed, self._learnt)
-        )
+        sign = self._rule.spec.sign
+        values = sign * self._rule.score(comparable).values[self._rule.name]
+        groups = [item.group for item in comparable]
+        found = confirmed_pairs(values, groups, sign * self._at_least, self._pairs, fold_in(self._seed, self._learnt))
         self._learnt += 1
         if not found:
             return {"pairs": 0.0}

@@ -41,9 +41,14 @@ def _box(value: Any, labelled: bool) -> LabelledBox | None:
     corners = value.get("bbox_2d") if isinstance(value, dict) else None
     if not isinstance(corners, list) or len(corners) != 4:
         return None
-    if not all(isinstance(each, int | float) and math.isfinite(each) for each in corners):
+    if not all(isinstance(each, int | float) for each in corners):
         return None
-    x1, y1, x2, y2 = (float(each) for each in corners)
+    try:
+        x1, y1, x2, y2 = map(float, corners)
+    except OverflowError:  # a whole number of more than 308 digits
+        return None
+    if not all(map(math.isfinite, (x1, y1, x2, y2))):
+        return None
     label = value.get("label")
     if x1 > x2 or y1 > y2 or (labelled and not isinstance(label, str)):
         return None

@@ -25,13 +25,15 @@ class Numeric(Reward):
     """
 
     name, needs, range = "numeric", ("text", "references.answer"), (0.0, 1.0)
+    version = "2"
     source = "|x − truth| <= max(absolute, relative · |truth|)"
 
     def __init__(self, relative: float = 0.0, absolute: float = 0.0, form: AnswerFormat = "auto") -> None:
         for what, value in (("relative", relative), ("absolute", absolute)):
             if not (math.isfinite(value) and value >= 0):
                 raise RewardError(f"numeric: {what} is {value}; a tolerance is 0 or above and finite")
-        self.relative, self.absolute, self.form = Fraction(relative), Fraction(absolute), form
+        # As written: the float 0.03 is below 3/100, and an answer at the bound would fail.
+        self.relative, self.absolute, self.form = Fraction(str(relative)), Fraction(str(absolute)), form
 
     def score_one(self, item: RewardInput) -> float:
         unit = item.references.get("unit")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
 import uuid
 import weakref
 from collections.abc import Sequence
@@ -32,7 +33,8 @@ class RemoteReward(Reward):
 
     A failure of the service or of the connection is transient: a suite scores again, and counts it by kind
     (`connection`, `timeout`, `http_429`, ...). A request whose response was lost is sent again under the same number,
-    so that no answer is scored twice. Images are sent as PNG, and files that references name as data URIs.
+    so that no answer is scored twice. One without a response after `SENDINGS` times `timeout_s` fails for good, since
+    the service hangs or is too slow. Images are sent as PNG, and files that references name as data URIs.
     """
 
     name = "remote"
@@ -46,7 +48,8 @@ class RemoteReward(Reward):
             url: of the service, such as http://127.0.0.1:8765.
             reward: its name there.
             api_key_env: the environment variable with the service's key, if it has one.
-            timeout_s: the seconds that a response may take, the waiting in the service's queue included.
+            timeout_s: the seconds that a response may take, the waiting in the service's queue included. A request is
+                sent three times, so that it fails after three times as long.
 
         Raises:
             RewardError: the service cannot be reached, refuses the key, or has no such reward.
@@ -139,13 +142,20 @@ class RemoteReward(Reward):
         return dict(cards[reward])
 
     def _output(self, body: bytes, size: int) -> RewardOutput:
-        path = f"/v1/rewards/{self.name}/score"
+        path, limit = f"/v1/rewards/{self.name}/score", SENDINGS * self._timeout_s
+        end = time.monotonic() + limit
         for sending in range(1, SENDINGS + 1):
             try:
-                output = decode_output(self._send("POST", path, body), size)
+                output = decode_output(self._send("POST", path, body, end), size)
             except BadMessage as err:
                 raise ScoringFailed(f"{self._url}: {err}", "bad_response") from err
             except ScoringFailed as err:
+                if err.kind in ("truncated", "timeout") and time.monotonic() >= end:
+                    raise ScoringFailed(
+                        f"{self._url} gave no scores of {self.name} within {limit:g} s, {SENDINGS} times timeout_s: it "
+                        "hangs, or needs longer. Restart it, or raise timeout_s among the args of this reward",
+                        "timeout",
+                    ) from err
                 if err.kind not in ("truncated", "timeout") or sending == SENDINGS:
                     raise
                 continue
@@ -154,22 +164,26 @@ class RemoteReward(Reward):
             return output
         raise AssertionError("unreachable")
 
-    def _send(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """Send a request and return the body of its response.
+    def _send(self, method: str, path: str, body: bytes | None = None, end: float = math.inf) -> bytes:
+        """Send a request and return the body of its response, which is complete before the monotonic time `end`.
 
         Raises:
             ScoringFailed: of the kind `connection`, `timeout`, `truncated`, `too_large` or `http_STATUS`.
         """
         client, key = self._open_client()
         try:
-            with client.stream(method, self._url + path, content=body) as response:
+            left_s = max(min(self._timeout_s, end - time.monotonic()), 0.001)  # of each read
+            with client.stream(method, self._url + path, content=body, timeout=left_s) as response:
                 content = bytearray()
                 for chunk in response.iter_bytes():
                     content += chunk
                     if len(content) > MAX_RESPONSE_BYTES:
                         raise ScoringFailed(f"the response has more than {MAX_RESPONSE_BYTES} bytes", "too_large")
+                    if time.monotonic() >= end:
+                        raise ScoringFailed("the response was not complete in time", "timeout", transient=True)
         except httpx.TimeoutException as err:
-            raise ScoringFailed(f"no response within {self._timeout_s:g} s", "timeout", transient=True) from err
+            late = f"no response within {self._timeout_s:g} s, its timeout_s"
+            raise ScoringFailed(late, "timeout", transient=True) from err
         except httpx.ConnectError as err:
             raise ScoringFailed(f"cannot connect: {err}", "connection", transient=True) from err
         except (httpx.HTTPError, httpx.InvalidURL) as err:

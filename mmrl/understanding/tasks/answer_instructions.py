@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -90,11 +91,21 @@ def options_of(sample: Sample) -> dict[str, str]:
 
 
 def option_list(sample: Sample) -> str:
-    """Return the options of a sample, one per line; empty if its text already contains all of them."""
+    """Return the options of a sample, one per line; empty if its text has each of them behind its letter.
+
+    A text such as "on" or "1" is part of many a question that lists no options.
+    """
     options, words = options_of(sample), _words_of(sample)
-    if all(text in words for text in options.values()):
+    if all(_is_listed(letter, text, words) for letter, text in options.items()):
         return ""
     return "\n".join(f"{letter}. {text}" for letter, text in options.items())
+
+
+def _is_listed(letter: str, text: str, words: str) -> bool:
+    """Return whether words have an option as "B red", "(B) red" or "B. red"; a text may bring its own letter."""
+    own = re.match(rf"[(\[]?{re.escape(letter)}[).:\]]", text)
+    lead = "" if own else rf"(?<!\w){re.escape(letter)}\W{{1,5}}"
+    return re.search(rf"{lead}{re.escape(text)}(?!\w)", words) is not None
 
 
 def _words_of(sample: Sample) -> str:

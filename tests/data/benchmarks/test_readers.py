@@ -59,6 +59,14 @@ def test_reads_parti_prompts_and_plain_lines(put):
     ]
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\x85", "\f"])
+def test_separators_in_a_text_do_not_end_its_line(put, separator):
+    put("test.txt", f"a bird{separator}on a wall\na cat\n")
+    folder = put("evaluation_metadata.jsonl", json.dumps(GENEVAL | {"prompt": f"a{separator}dog"}, ensure_ascii=False))
+    assert len(read_benchmark("drawbench", folder)) == 2
+    assert len(read_benchmark("geneval", folder)) == 1
+
+
 def test_reads_text_rendering_prompts(put):
     folder = put("test.txt", 'A sign that says "Open 24 h" and "Exit"\nMenu with “Soup” on it\n')
     assert [s.metadata["text"] for s in read_benchmark("ocr_prompts", folder)] == ["Open 24 h", "Soup"]

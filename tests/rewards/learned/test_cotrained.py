@@ -113,6 +113,18 @@ def test_a_cotrained_reward_model_stops_to_prefer_what_the_rule_does_not_confirm
         fresh.load_state_dict({"learnt": 1, "heads": "AAAA"})
 
 
+def test_a_rule_whose_lower_values_are_better_confirms_low_values(model):
+    rewards = [
+        load("cotrained", model=str(model), rule=rule, at_least=least, updates=4)
+        for rule, least in (("numeric", 1.0), ("ocr_cer", 0.0))
+    ]
+    items = [answer(text, "7", 0) for text in ("7", "3")]
+    learnt = [reward.learn(items) for reward in rewards]
+    assert learnt[0] == learnt[1]
+    assert rewards[0].state_dict() == rewards[1].state_dict()
+    assert rewards[0].learn([answer(None, "7")]) == {"pairs": 0.0}
+
+
 def test_a_suite_lets_only_those_learn_that_do(model):
     suite = RewardSuite([(cotrained(model), 1.0), (load("numeric"), 0.0)])
     assert suite.learns and not RewardSuite([(load("numeric"), 1.0)]).learns

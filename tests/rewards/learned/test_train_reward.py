@@ -134,6 +134,12 @@ def test_what_cannot_be_learnt_from_is_named(data, tmp_path):
         train_reward(config_of(data([pair(0, rater="r")]), "raters={}"), tmp_path / "c")
     with pytest.raises(DataError, match=r"metadata.axes.overall is 'left'; it is one of chosen, rejected, equal"):
         train_reward(config_of(data([pair(0, metadata={"axes": {"overall": "left"}})])), tmp_path / "d")
+    undecided = [pair(number, metadata={"axes": {"redness": "chosen"}}) for number in range(4)]
+    with pytest.raises(DataError, match=r"pairs.jsonl: no sample has a better answer on the axis 'rednes' of axes"):
+        train_reward(config_of(data(undecided), "axes=[redness, rednes]", "training.steps=1"), tmp_path / "e")
+    rated = [Sample(f"s{n}", prompt="a red circle", images=(picture(n, n),), answer={"redness": n}) for n in range(4)]
+    with pytest.raises(DataError, match=r"pairs.jsonl: no sample has a score on the axis 'overall' of axes"):
+        train_reward(config_of(data(rated), "head.kind=pointwise", "training.steps=1"), tmp_path / "f")
     with pytest.raises(ConfigError, match=r"command line: training.stepz is not a key"):
         config_of("x.jsonl", "training.stepz=3")
     (tmp_path / "full").mkdir()

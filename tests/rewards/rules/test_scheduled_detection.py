@@ -204,7 +204,8 @@ def test_published_parsing_repairs_and_leaves_out():
     assert published(json.dumps([*whole, whole[0]]), [DOG, CAT]) == 1  # the same box twice
     crooked = [{"bbox_2d": [9, 9, 1, 1], "label": "dog"}, {"bbox_2d": [1, 2, 3], "label": "dog"}, {"bbox_2d": DOG[0]}]
     assert published(json.dumps([*whole, *crooked, 5]), [DOG, CAT]) == 1
-    for text in ("[]", "no box", "[1e999]", json.dumps(crooked), '[{"bbox_2d": [1e999, 0, 1e999, 5], "label": "a"}]'):
+    endless = [f'[{{"bbox_2d": [0, 0, {side}, 5], "label": "a"}}]' for side in ("1e999", "9" * 400)]
+    for text in ("[]", "no box", "[1e999]", json.dumps(crooked), *endless):
         output = DynamicIoU(published=True).score([ask(text, [])])
         assert output.status["dynamic_iou"] == [Status.INVALID], text
 

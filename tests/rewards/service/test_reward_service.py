@@ -74,6 +74,39 @@ def test_health_and_unknown_rewards(service):
     assert httpx.post(service + SCORE, content=b"\x80\x04K\x01.").status_code == 400
 
 
+@pytest.mark.parametrize("drips", [False, True])
+def test_a_service_that_hangs_fails_after_three_sendings_without_another_try(service, monkeypatch, drips):
+    reward = RemoteReward(service, "text_length", timeout_s=0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer_slowly() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                threading.Thread(target=drip, args=(connection,), daemon=True).start()
+
+        def drip(connection: socket.socket) -> None:
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" if drips else b"")
+                for _ in range(60):
+                    time.sleep(0.1)
+                    try:
+                        connection.sendall(b" " if drips else b"")
+                    except OSError:
+                        return
+
+        threading.Thread(target=answer_slowly, daemon=True).start()
+        monkeypatch.setattr(reward, "_url", f"http://127.0.0.1:{server.getsockname()[1]}")
+        started = time.monotonic()
+        output = RewardSuite([WeightedReward(reward, retries=3, pause_s=0.0)]).score([text_input("four")])
+        assert 0.5 < time.monotonic() - started < 10
+        assert output.failures[0]["text_length"].kind == "timeout"
+        detail = output.detail[0]["text_length"]
+    assert f"{reward._url} gave no scores of text_length within 0.6 s" in detail and "raise timeout_s" in detail
+
+
 def test_large_and_slow_bodies_are_refused(service):
     assert httpx.post(service + SCORE, content=b" " * (2**20 + 1)).status_code == 413
 
