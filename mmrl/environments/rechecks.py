@@ -79,7 +79,7 @@ class RechecksEpisode:
             self._over = action is None
             if self._over:
                 return Step(None)
-            return Step(Observation(self._message.format(picked=", ".join(self._picked))))
+            return Step(Observation(self._message.replace("{picked}", ", ".join(self._picked))))
         self._over = True
         if action is None:
             self._form = False

@@ -26,6 +26,8 @@ def played(*turns, **args):
 def test_the_second_turn_rechecks_what_the_first_picked():
     outcome, read = played("colour red blue; number 3 3", "<think>colour red blue</think>B", message="again: {picked}")
     assert read == "again: colour, number"  # in the order of the text
+    form = '{"verdict": "A" or "B"} of {picked}'
+    assert played("colour", "B", message=form)[1] == '{"verdict": "A" or "B"} of colour'
     assert outcome == {"void": None, "success": True, "right": True, "form": True, "picked": 2, "found": True}
 
 

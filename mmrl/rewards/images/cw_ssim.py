@@ -6,6 +6,8 @@ hardly sees it (Wang and Simoncelli, 2005; Sampat et al., doi:10.1109/TIP.2009.2
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import math
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,6 +17,7 @@ import numpy as np
 from PIL import Image
 
 from mmrl.components import load_reference
+from mmrl.rewards.core.cache import Unhashable, digest_of_source
 from mmrl.rewards.core.image_input import pixels
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
@@ -56,6 +59,15 @@ class RenderedSimilarity(Reward):
         self._draw: Callable[[str], Any] = load_reference(renderer, RewardError, f"{self.name}: the renderer")
         self._true = lru_cache(maxsize=256)(self._drawn)
         self._compared = lru_cache(maxsize=1024)(self._compare)  # answers to a prompt are often the same
+
+    def fingerprint(self) -> str:
+        """Return the digest of this reward and of the file that defines the renderer."""
+        drawing = self._draw if inspect.isroutine(self._draw) else type(self._draw)
+        try:
+            source = digest_of_source(drawing)
+        except Unhashable as err:
+            raise RewardError(f"{self.name} cannot be cached: {err}") from err
+        return hashlib.sha256((super().fingerprint() + source).encode()).hexdigest()
 
     def score_one(self, item: RewardInput) -> float:
         truth = item.references["answer"]

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from mmrl.errors import ConfigError
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.suggestions import did_you_mean
 
@@ -138,13 +139,15 @@ def shipped(kind: Kind | None = None) -> list[str]:
 
 
 def _read(path: Path) -> JudgePrompt:
-    import yaml
+    from mmrl.config.loading.yaml_text import parse_yaml
 
     try:
         text = path.read_text(encoding="utf-8")
-        document = yaml.safe_load(text) if len(text) <= MAX_FILE_BYTES else None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
+        document = parse_yaml(text, str(path))[0] if len(text) <= MAX_FILE_BYTES else None
+    except (OSError, UnicodeDecodeError) as err:
         raise RewardError(f"prompt: {path} cannot be read: {err}") from None
+    except ConfigError as err:
+        raise RewardError(f"prompt: {err}") from None
     if not isinstance(document, dict):
         raise RewardError(f"prompt: {path} must have the keys kind, user, and may have system and scale")
     if unknown := [str(key) for key in document if key not in ("kind", "user", "system", "scale")]:

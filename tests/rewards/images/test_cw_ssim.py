@@ -88,6 +88,16 @@ def test_texts_are_compared_by_what_they_draw():
     assert broken.status["rendered_cw_ssim"] == [Status.ERROR] * 2
 
 
+def test_stored_scores_are_those_of_the_renderer_as_it_is_now(tmp_path):
+    path = tmp_path / "draws.py"
+    path.write_text("def draw(text): ...\n")
+    first, again = (load("rendered_cw_ssim", renderer=f"{path}:draw").fingerprint() for _ in range(2))
+    path.write_text("def draw(text): return None\n")
+    assert first == again != load("rendered_cw_ssim", renderer=f"{path}:draw").fingerprint()
+    with pytest.raises(RewardError, match="rendered_cw_ssim cannot be cached: the source of "):
+        load("rendered_cw_ssim", renderer="math:sqrt").fingerprint()
+
+
 def test_a_renderer_that_is_none_is_named():
     with pytest.raises(RewardError, match="cannot be imported"):
         load("rendered_cw_ssim", renderer="no_such_package:draw")

@@ -168,8 +168,9 @@ def test_template_files_load(tmp_path):
         ("kind: point\nuser: $shown\nscale: [0, .inf]", "scale is"),
         ("kind: pair\nuser: $shown\nscale: [0, 1]", "scale is"),
         ("- a list", "must have the keys"),
-        ("kind: [", "cannot be read"),
-        ("!!python/object/apply:os.system ['true']", "cannot be read"),
+        ("kind: point\nuser: $shown\nuser: hello $shown", "mine.yaml:3: user is already set in line 2"),
+        ("kind: [", "mine.yaml:1: not valid YAML"),
+        ("!!python/object/apply:os.system ['true']", "mine.yaml:1: not valid YAML"),
         ("x" * 200_000, "must have the keys"),
     ],
 )
