@@ -19,7 +19,7 @@ from huggingface_hub.errors import (
 from mmrl.atomic_io import sync_tree
 from mmrl.build.datasets import load_samples
 from mmrl.build.model_references import ModelRef, resolve_model
-from mmrl.config.policy import Precision
+from mmrl.config.policy import Precision, VLMConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.evaluation.run_reader import RunRecord, read_run
@@ -110,7 +110,7 @@ def _check_exportable(model: ModelRef, target: str, lora_only: bool) -> None:
     if lora_only and model.policy.train != "lora":
         raise ConfigError(f"--lora-only: {model.run.folder} trained whole weights (policy.train: full) and has no "
                           "adapter: leave it out")  # fmt: skip
-    if lora_only and getattr(model.policy, "heads", ()):
+    if lora_only and isinstance(model.policy, VLMConfig) and model.policy.heads:
         raise ConfigError(f"--lora-only: {model.run.folder} trained output layers (policy.heads) beside its adapter, "
                           "which would be lost: leave it out")  # fmt: skip
 
