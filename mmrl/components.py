@@ -21,7 +21,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -132,6 +132,31 @@ def _entry_points(group: str, path: tuple[str, ...]) -> tuple[tuple[str, str], .
 def is_file_reference(name: str) -> bool:
     """Return whether `name` has the form `path/to/file.py:Name`."""
     return is_reference(name) and name.rpartition(":")[0].endswith(".py")
+
+
+def named_files(value: Any) -> list[str]:
+    """Return the paths of the files that a JSON value names, sorted: data, prompts, and code as `path/to/file.py:Name`.
+
+    A text counts if there is such a file. Files that are named in these files are not among them.
+    """
+    homes = {text.rpartition(":")[0] if is_file_reference(text) else text for text in _texts_in(value)}
+    return sorted(home for home in homes if _is_file(home))
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield all texts in a JSON value but the keys of its objects."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts_in(each)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # no valid path
+        return False
 
 
 def is_reference(name: str) -> bool:

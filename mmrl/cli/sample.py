@@ -20,7 +20,7 @@ SMALLEST_TILE = 128  # pixels; smaller pictures are enlarged, by whole factors, 
 CAPTION_HEIGHT = 18  # pixels
 FRAMES_A_SECOND = 8
 SHEET = Path("sheet") / "grid.png"
-"""The contact sheet in the folder of the pictures: in a folder of its own, since it is no picture of a prompt."""
+"""The contact sheet, in a folder below that of the pictures, since it is no picture of a prompt."""
 PROMPTS = "prompts.txt"
 """The prompt of each picture in the order of the files' names, as `mmrl score --prompts` takes them."""
 

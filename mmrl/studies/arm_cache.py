@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.atomic_io import replace_text
-from mmrl.components import is_file_reference
+from mmrl.components import named_files
 from mmrl.config.loading.load import dump_config
 from mmrl.config.recipes import recipes_folder
 from mmrl.config.train import TrainConfig
@@ -68,7 +68,7 @@ class ArmFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         own = config.run.model_copy(update={"dir": str(self.run), "display": "plain"})
         stated: dict[str, Any] = {"code": code_digest(), "libraries": library_versions()}
-        if files := named_files(config):
+        if files := files_of(config):
             stated["files"] = files
         replace_text(self.path / CODE, json.dumps(stated))
         replace_text(self.path / REQUESTED, dump_config(config.model_copy(update={"run": own})))
@@ -121,30 +121,13 @@ def used_files() -> dict[str, str]:
     return {name: _file_digest(name) for name in names if not name.startswith(ELSEWHERE) and _source(name)}
 
 
-def named_files(config: TrainConfig) -> dict[str, str]:
+def files_of(config: TrainConfig) -> dict[str, str]:
     """Return the digest of each local file that a configuration names, by path: its data, and code of the user's own.
 
     A file that is named in a module or in another file is not among them.
     """
-    named = _texts(config.model_dump(mode="json", exclude={"name", "run"}))
-    homes = {text.rpartition(":")[0] if is_file_reference(text) else text for text in named}
-    return {home: _file_digest(home) for home in sorted(homes) if not _is_module(home) and _is_file(home)}
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in a JSON value but the keys of its objects."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(each)
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # no valid path
-        return False
+    found = named_files(config.model_dump(mode="json", exclude={"name", "run"}))
+    return {path: _file_digest(path) for path in found if not _is_module(path)}
 
 
 def model_files(folder: Path) -> dict[str, str]:

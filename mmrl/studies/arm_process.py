@@ -25,8 +25,8 @@ from mmrl.studies.arm_cache import (
     INFERENCE_REQUESTED,
     REQUESTED,
     ArmFolder,
+    files_of,
     model_files,
-    named_files,
     used_files,
 )
 
@@ -46,7 +46,7 @@ def _train(config: TrainConfig, folder: ArmFolder) -> None:
     from mmrl.config.named_models import kind_of
     from mmrl.workflows.train import train
 
-    named_by_config = named_files(config)  # as they are before training
+    named_by_config = files_of(config)  # as they are before training
     begun = (folder.run / "checkpoints" / "index.json").is_file()
     if not begun and folder.run.exists():
         shutil.rmtree(folder.run)  # killed before its first checkpoint

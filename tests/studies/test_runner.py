@@ -20,7 +20,7 @@ from rich.console import Console
 from mmrl.errors import ConfigError, EvaluationError, RunError
 from mmrl.evaluation.run_reader import read_run
 from mmrl.studies import runner
-from mmrl.studies.arm_cache import find_arm, named_files
+from mmrl.studies.arm_cache import files_of, find_arm
 from mmrl.studies.measures import sampled_rows
 from mmrl.studies.runner import PILOT, StudyOptions, arm_config, bill, collect, plan_jobs, run_study
 from mmrl.studies.study import load_study
@@ -211,12 +211,12 @@ def test_an_arm_whose_files_changed_is_another_one(tmp_path):
     changes = f"with: {{rewards: [{{name: '{reward}:mine'}}], data.path: '{data}'}}"
     text = STUDY.replace("with: {optimizer.lr: 1.0e-4}", changes)
     config, _ = arm_config(load_study(write(tmp_path, "own", text)), "with", 0, StudyOptions())
-    assert named_files(config).keys() == {str(reward), str(data)}
+    assert files_of(config).keys() == {str(reward), str(data)}
     for finished in (False, True):
         arm = find_arm(tmp_path / f"arms-{finished}", config)
         arm.request(config)
         if finished:
-            arm.finish(1.0, named_files(config))
+            arm.finish(1.0, files_of(config))
         for file in (reward, data):
             before = file.read_text()
             assert find_arm(tmp_path / f"arms-{finished}", config) == arm

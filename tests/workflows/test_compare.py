@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from mmrl.build import checkpoint_pool
 from mmrl.build.datasets import load_samples
 from mmrl.build.model_references import resolve_model
 from mmrl.build.policies import build_policy
+from mmrl.build.schemes import provided_model
 from mmrl.cli import app
 from mmrl.data import write_samples
 from mmrl.evaluation import evaluate
@@ -116,6 +118,28 @@ def test_finished_answers_are_not_sampled_again(compared, drawing_run, tmp_path,
     assert list(read_result(tmp_path / "more").subjects) == [str(drawing_run)]
     refused = run(*words, "--seed", 7, code=2)
     assert "other settings (seed differ)" in refused.stderr
+
+
+def test_answers_and_scores_of_files_that_changed_are_not_used_again(tmp_path):
+    """The model is a folder and the reward a file of the user's own: both may have other contents the next time."""
+    model = Path(shutil.copytree(provided_model("shapeworld", "pipeline"), tmp_path / "model"))
+    reward = tmp_path / "own.py"
+    reward.write_text("def bright(item): return item.image.convert('L').getpixel((0, 0)) / 255")
+    words = [model, "--data", DATA, "--samples", 1, "-r", f"{reward}:bright"]
+    first = read_rows(tmp_path / "out", *words)
+    assert read_rows(tmp_path / "out", *words) == first
+    weights = next(model.glob("transformer/*.safetensors"))
+    save_file({name: 0 * each for name, each in load_file(weights).items()}, weights, {"format": "pt"})
+    assert read_rows(tmp_path / "out", *words).keys().isdisjoint(first)
+    reward.write_text("def bright(item): return 0.25")
+    assert f"({reward} differ)" in run(*words, "--out", tmp_path / "out", code=2).stderr.replace("\n", " ")
+    assert [line.scores["bright"] for lines in read_rows(tmp_path / "new", *words).values() for line in lines] == [0.25]
+
+
+def read_rows(out: Path, *words: object):
+    """Run a comparison, and return the rows of each subject by the name of its file."""
+    run(*words, "--out", out)
+    return {each.file: SubjectStore(out, each.file).lines() for each in read_result(out).subjects.values()}
 
 
 def test_broken_checkpoints_are_named_and_other_results_kept(drawing_run, tmp_path):

@@ -77,17 +77,17 @@ def apply_override(
 
 def check_set_once(overrides: Iterable[str]) -> None:
     """Raise a ConfigError that names every key which two of these texts set, so that the first one had no effect."""
-    told: dict[Path, str] = {}
+    texts: dict[Path, str] = {}
     twice = []
     for text in overrides:
         key, equals, _ = text.partition("=")
         if not equals:
             continue  # another problem, with its own message
         path = rename_path(tuple(key.strip().split(".")))[0]
-        earlier = next((before for before in told if before[: len(path)] == path), None)
+        earlier = next((before for before in texts if before[: len(path)] == path), None)
         if earlier is not None:
-            twice.append(f"{COMMAND_LINE}: {told[earlier]} and {text} both set {dotted(earlier)}: keep one of them")
-        told[path] = text
+            twice.append(f"{COMMAND_LINE}: {texts[earlier]} and {text} both set {dotted(earlier)}: keep one of them")
+        texts[path] = text
     if twice:
         raise ConfigError("\n".join(twice))
 

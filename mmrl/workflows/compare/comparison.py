@@ -28,6 +28,7 @@ from mmrl.benchmarks.metrics import build_metric
 from mmrl.benchmarks.protocol import ProtocolConfig, load_protocol
 from mmrl.build.model_references import ModelKind
 from mmrl.build.schemes import BENCHMARK_DATA, IMAGE_EMBEDDERS, scheme_of
+from mmrl.components import named_files
 from mmrl.data.media.reader import reader_of
 from mmrl.errors import ConfigError, EvaluationError, RunError
 from mmrl.evaluation.comparison import AggregationPlan, EvaluatedModel, Result, aggregate, write_result
@@ -41,7 +42,7 @@ from mmrl.rewards.models.clip_encoder import EmbeddingReward, Encoder
 from mmrl.statistics.distances import Distances, Embedder
 from mmrl.training.run.run_folder import only_writer
 from mmrl.workflows.compare.answers import CompareJob, ScoredBy, generate_answers
-from mmrl.workflows.compare.entries import ComparedModel, SharedSettings, find_models, share_settings
+from mmrl.workflows.compare.entries import ComparedModel, SharedSettings, file_digest, find_models, share_settings
 from mmrl.workflows.compare.inputs import (
     GENERATED_SAMPLES,
     SampleSource,
@@ -119,6 +120,9 @@ def compare(request: CompareRequest, display: ComparisonDisplay) -> CompareResul
     settings = _settings(request, source, shared, selected, draws)
     if not source.is_generated:
         settings |= {"samples": len(samples), "samples_digest": digest_of_samples(samples)}
+    scored_with = named_files([settings["rewards"], settings["metrics"], settings["protocol"]])
+    if files := {path: file_digest(Path(path)) for path in scored_with}:
+        settings["files"] = files
     folder = request.out or _default_folder(request, settings)
     with ExitStack() as stack:
         try:
@@ -224,6 +228,8 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     except ValueError as err:
         raise EvaluationError(f"{path}: cannot be read ({err}): choose another --out") from None
     new = json.loads(json.dumps(settings))
+    for each in (existing, new):
+        each.update(each.pop("files", {}))  # the message names those that differ
     if differing := [key for key in {**existing, **new} if existing.get(key) != new.get(key)]:
         raise ConfigError(
             f"{folder} holds a comparison with other settings ({', '.join(differing)} differ): choose another --out"

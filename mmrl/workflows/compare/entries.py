@@ -32,7 +32,7 @@ class ComparedModel:
 
     model: ModelRef
     digest: str
-    """SHA-256 of its configuration and of the files of its checkpoint."""
+    """SHA-256 of its configuration, of the files of its model if that is a folder, and of those of its checkpoint."""
     base: str | None
     """The name of the entry that its training began with; None: it is a base itself, or bases are left out."""
 
@@ -67,6 +67,7 @@ def find_models(texts: Sequence[str], kind: ModelKind, bases: bool, api_key_env:
     found = [resolve_model(text, kind, api_key_env) for text in dict.fromkeys(texts)]
     _check_one_kind(found)
     entries: dict[str, ComparedModel] = {}
+    weights: dict[str, bytes] = {}
     base_models = {_base_key(each): each for each in reversed(found) if each.checkpoint is None}
     for model in found:
         base = None
@@ -74,9 +75,9 @@ def find_models(texts: Sequence[str], kind: ModelKind, bases: bool, api_key_env:
             key = _base_key(model)
             base = base_models.setdefault(key, model.base) if bases else base_models.get(key)
         if base is not None and base.name not in entries:
-            entries[base.name] = _entry(base, None)
+            entries[base.name] = _entry(base, None, weights)
         if model.name not in entries:
-            entries[model.name] = _entry(model, base.name if base else None)
+            entries[model.name] = _entry(model, base.name if base else None, weights)
     return list(entries.values())
 
 
@@ -161,23 +162,33 @@ def _base_key(model: ModelRef) -> str:
     return model.policy.model_dump_json(exclude=IGNORED_FOR_BASE) + model.drawing
 
 
-def _entry(model: ModelRef, base: str | None) -> ComparedModel:
+def _entry(model: ModelRef, base: str | None, weights: dict[str, bytes]) -> ComparedModel:
+    """Return an entry; `weights` keeps the digests of folders of models, which several checkpoints share."""
     identity = {"policy": model.policy.model_dump(mode="json"), "step": model.step}
     if model.drawing:
         identity["drawing"] = model.drawing
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
+    if (folder := Path(model.policy.model)).is_dir():
+        if str(folder) not in weights:
+            weights[str(folder)] = _files_digest(folder)
+        digest.update(weights[str(folder)])
     if model.checkpoint is not None:
         digest.update(_files_digest(model.checkpoint))
     return ComparedModel(model, digest.hexdigest(), base)
 
 
-def _files_digest(checkpoint: Path) -> bytes:
-    """Return the SHA-256 of the names and contents of the policy's files; the trainer's are left out."""
+def _files_digest(folder: Path) -> bytes:
+    """Return the SHA-256 of the names and contents of a model's files; a trainer's are left out."""
     digest = hashlib.sha256()
-    for path in sorted(checkpoint.rglob("*")):
-        name = path.relative_to(checkpoint).as_posix()
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
         if path.is_file() and not name.startswith("trainer/"):
             digest.update(name.encode())
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+            digest.update(bytes.fromhex(file_digest(path)))
     return digest.digest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
