@@ -1,8 +1,8 @@
 """Worlds whose form of answer no shipped model knows, each to be taught by the demonstrations of a careless annotator.
 
-`shapeworld:drive-train`, `-development`, `-validation` and `-validation-later`, and so of `blot`, `movers`, `grasp`,
-`hidden` and `moments`. `drive-right-train` has the questions of `drive-train` with right answers. Samples name no
-reward, so that a run chooses its own. Forms of questions come by turns, and are the sources of samples.
+`shapeworld:drive-train`, `-development`, `-validation`, `-validation-later` and `-validation-last`, and so of `blot`,
+`movers`, `grasp`, `hidden` and `moments`. `drive-right-train` has the questions of `drive-train` with right answers.
+Samples name no reward, so that a run chooses its own. Forms of questions come by turns, and are the sources of samples.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from mmrl_shapeworld.worlds import blotted_texts, drives, graspable_parts, hidde
 from mmrl_shapeworld.worlds.world_splits import checksum
 
 Draw = Callable[[np.random.Generator], Question]
-SIZES = {"train": 1200, "development": 256, "validation": 512, "validation-later": 512}
-"""Questions of each split. Settings are chosen on `development`; `validation` is for results, and `validation-later`,
-which has none of its questions, for those of studies that were decided on it before."""
+RESULTS = ("validation", "validation-later", "validation-last")
+"""The splits for results, none of which has a question of an earlier one: for studies that were decided on that."""
+SIZES = {"train": 1200, "development": 256, **dict.fromkeys(RESULTS, 512)}
+"""Questions of each split. Settings are chosen on `development`."""
 WORLDS: Mapping[str, Mapping[str, Draw]] = {
     "drive": {"drive": drives.drive},
     "blot": {"blot-none": blotted_texts.clean_text, "blot-some": blotted_texts.blotted_text},
@@ -39,13 +40,8 @@ TESTED: Mapping[str, Mapping[str, Draw]] = {
 RIGHT = {f"{world}-right-train": f"{world}-train" for world in WORLDS}
 """The splits whose demonstrations are right, and those that they have their questions of."""
 NAMES = (*(f"{world}-{part}" for world in WORLDS for part in SIZES), *RIGHT)
-_SHARES = {
-    "train": range(0, 5),
-    "development": range(5, 6),
-    "validation": range(6, 8),
-    "validation-later": range(6, 8),
-}
-"""The checksums, modulo 8, of the questions that a split may have: so none but the last two could share one."""
+_SHARES = {"train": range(0, 5), "development": range(5, 6), **dict.fromkeys(RESULTS, range(6, 8))}
+"""The checksums, modulo 8, of the questions that a split may have: so none but those for results could share one."""
 _SEED = 83
 
 
@@ -63,8 +59,8 @@ def taught_questions(split: str) -> tuple[tuple[str, Question], ...]:
     world, _, part = split.partition("-")
     forms = WORLDS[world] if part == "train" else TESTED.get(world, WORLDS[world])
     rng = np.random.default_rng((_SEED, list(WORLDS).index(world), list(SIZES).index(part)))
-    earlier = taught_questions(f"{world}-validation") if part == "validation-later" else ()
-    used = {checksum(question) for _, question in earlier}
+    earlier = RESULTS[: RESULTS.index(part)] if part in RESULTS else ()
+    used = {checksum(question) for each in earlier for _, question in taught_questions(f"{world}-{each}")}
     found: dict[int, tuple[str, Question]] = {}
     while len(found) < SIZES[part]:
         source = list(forms)[len(found) % len(forms)]
