@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mmrl.cli.recipe_overrides import Overrides, set_once
+from mmrl.cli.recipe_overrides import Overrides
 from mmrl.cli.reward_settings import RewardArgs, reward_settings, weighted_rewards
 
 if TYPE_CHECKING:
@@ -69,12 +69,7 @@ def prepare(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the prepared media go.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="media.a.b=c",
-            help="The budget, as in training: media.video.fps=1",
-            show_default=False,
-            callback=set_once,
-        ),
+        typer.Argument(metavar="media.a.b=c", help="The budget, as in training: media.video.fps=1", show_default=False),
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(metavar="RECIPE", help="Take the budget from a recipe, task or YAML file.")

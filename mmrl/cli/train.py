@@ -89,7 +89,7 @@ def _train_reward(arguments: list[str], dry_run: bool, resume: Path | None) -> N
 
 def _configuration(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
     from mmrl.config import ConfigError, load_config
-    from mmrl.config.loading.overrides import check_resume_overrides, check_set_once
+    from mmrl.config.loading.overrides import check_resume_overrides
     from mmrl.config.recipes import kebab_case
 
     if resume is None:
@@ -98,7 +98,6 @@ def _configuration(recipe: str | None, overrides: list[str], resume: Path | None
         return load_config(recipe, overrides)
     if recipe is not None and "=" in recipe and not Path(recipe).is_file():
         overrides, recipe = [recipe, *overrides], None
-    check_set_once(overrides)
     check_resume_overrides(overrides)
     written = resume / "config.yaml"
     if not written.is_file():

@@ -88,14 +88,6 @@ def test_train_passes_the_recipe_with_its_overrides(workflows):
     assert str(workflows.folder / "report.html") in result.stdout.replace("\n", "")
 
 
-@pytest.mark.parametrize("command", [["train", "quickstart"], ["plan", "quickstart"], ["train", "--resume", "runs/it"]])
-def test_a_key_that_is_set_twice_is_refused(workflows, command):
-    key = "training.iterations" if "--resume" in command else "seed"
-    stderr = run(*command, f"{key}=1", f"{key}=2", code=2).stderr
-    assert stderr == f"error: command line: {key}=1 and {key}=2 both set {key}: keep one of them\n"
-    assert not workflows.trained
-
-
 def test_dry_run_prints_config_and_batch_plan_without_training(workflows):
     result = run("train", "quickstart", "seed=3", "--dry-run")
     assert result.stdout.startswith(dump_config(load_config("quickstart", ["seed=3"])))
