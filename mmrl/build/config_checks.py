@@ -53,11 +53,7 @@ def check(config: TrainConfig) -> None:
         *_learned_weight_errors(config),
         *hacking_errors(config),
         *_original_prompt_errors(config),
-        *(
-            _stateful_reward_errors(config, "another thread samples with run.overlap: take lag 0")
-            if config.run.overlap.is_on
-            else ()
-        ),
+        *(_overlapped_reward_errors(config) if config.run.overlap.is_on else ()),
     ]:
         raise ConfigError("\n".join(errors))
 
@@ -142,11 +138,14 @@ def check_processes(config: TrainConfig, count: int) -> None:
         raise ConfigError("\n".join(errors))
 
 
-def _stateful_reward_errors(config: TrainConfig, reason: str) -> Iterator[str]:
+def _overlapped_reward_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each reward that keeps a state between batches."""
     for i, reward in enumerate(config.rewards):
         if reward_class(reward.name).state_dict is not Reward.state_dict:
-            yield f"rewards.{i}.name: {reward.name} keeps a state between batches, and {reason}, or leave it out"
+            yield (
+                f"rewards.{i}.name: {reward.name} keeps a state between batches, and another thread samples with "
+                "run.overlap: take lag 0, or leave it out"
+            )
 
 
 def _unshared_reward_errors(config: TrainConfig) -> Iterator[str]:

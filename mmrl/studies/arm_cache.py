@@ -31,6 +31,7 @@ from mmrl.components import named_files
 from mmrl.config.loading.load import dump_config
 from mmrl.config.recipes import recipes_folder
 from mmrl.config.train import TrainConfig
+from mmrl.file_digest import file_digest
 
 FINISHED, REQUESTED, CODE = "finished.json", "requested.yaml", "code.json"
 INFERENCE_REQUESTED, INFERENCE_DONE = "inference.json", "done"
@@ -194,17 +195,7 @@ def _file_digest(name: str) -> str:
         source = _source(name)
         return _source_digest(source)[:16] if source else ""
     path = Path(name)
-    if not path.is_file():
-        return ""
-    stat = path.stat()
-    return _content_digest(path.resolve(), stat.st_size, stat.st_mtime_ns)
-
-
-@cache
-def _content_digest(path: Path, size: int, time: int) -> str:
-    """Return the digest of a file's bytes; `size` and `time` change with the file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return file_digest(path)[:16] if path.is_file() else ""
 
 
 @cache

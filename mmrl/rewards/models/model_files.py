@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from mmrl.file_digest import file_digest
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import WeightFile
 
@@ -58,9 +57,7 @@ class ResolvedFile:
 
     def weight_file(self) -> WeightFile:
         """Return the file with its digest; each file is read for it once per process."""
-        resolved = self.path.resolve()
-        state = resolved.stat()
-        return WeightFile(self.label, _sha256(resolved, state.st_mtime_ns, state.st_size))
+        return WeightFile(self.label, file_digest(self.path))
 
 
 def find_file(model: str, names: str | Sequence[str], revision: str | None = None) -> ResolvedFile:
@@ -226,10 +223,3 @@ def _path_or_id(model: str) -> str:
 
 def _listing(folder: Path) -> str:
     return ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
-
-
-@lru_cache(maxsize=256)
-def _sha256(path: Path, modified: int, size: int) -> str:
-    """Return the digest of a file; `modified` and `size` make a replaced file another cache entry."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -35,6 +35,7 @@ from mmrl.evaluation.comparison import AggregationPlan, EvaluatedModel, Result, 
 from mmrl.evaluation.comparison.comparison_page import write_pages
 from mmrl.evaluation.comparison.progress import ComparisonDisplay
 from mmrl.evaluation.image_grid import prompt_image
+from mmrl.file_digest import file_digest
 from mmrl.rewards import Reward
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import SharedLoader
@@ -42,7 +43,7 @@ from mmrl.rewards.models.clip_encoder import EmbeddingReward, Encoder
 from mmrl.statistics.distances import Distances, Embedder
 from mmrl.training.run.run_folder import only_writer
 from mmrl.workflows.compare.answers import CompareJob, ScoredBy, generate_answers
-from mmrl.workflows.compare.entries import ComparedModel, SharedSettings, file_digest, find_models, share_settings
+from mmrl.workflows.compare.entries import ComparedModel, SharedSettings, find_models, share_settings
 from mmrl.workflows.compare.inputs import (
     GENERATED_SAMPLES,
     SampleSource,

@@ -19,6 +19,7 @@ from mmrl.config.policy import ServedVLMConfig
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.errors import ConfigError
 from mmrl.evaluation.comparison import file_name
+from mmrl.file_digest import file_digest
 
 LOST = "its weights are not known, its seeds may be ignored, and its answers have no token ids and no log-probabilities"
 """The properties that a model behind a server lacks, as a clause."""
@@ -67,7 +68,6 @@ def find_models(texts: Sequence[str], kind: ModelKind, bases: bool, api_key_env:
     found = [resolve_model(text, kind, api_key_env) for text in dict.fromkeys(texts)]
     _check_one_kind(found)
     entries: dict[str, ComparedModel] = {}
-    weights: dict[str, bytes] = {}
     base_models = {_base_key(each): each for each in reversed(found) if each.checkpoint is None}
     for model in found:
         base = None
@@ -75,9 +75,9 @@ def find_models(texts: Sequence[str], kind: ModelKind, bases: bool, api_key_env:
             key = _base_key(model)
             base = base_models.setdefault(key, model.base) if bases else base_models.get(key)
         if base is not None and base.name not in entries:
-            entries[base.name] = _entry(base, None, weights)
+            entries[base.name] = _entry(base, None)
         if model.name not in entries:
-            entries[model.name] = _entry(model, base.name if base else None, weights)
+            entries[model.name] = _entry(model, base.name if base else None)
     return list(entries.values())
 
 
@@ -162,16 +162,13 @@ def _base_key(model: ModelRef) -> str:
     return model.policy.model_dump_json(exclude=IGNORED_FOR_BASE) + model.drawing
 
 
-def _entry(model: ModelRef, base: str | None, weights: dict[str, bytes]) -> ComparedModel:
-    """Return an entry; `weights` keeps the digests of folders of models, which several checkpoints share."""
+def _entry(model: ModelRef, base: str | None) -> ComparedModel:
     identity = {"policy": model.policy.model_dump(mode="json"), "step": model.step}
     if model.drawing:
         identity["drawing"] = model.drawing
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
     if (folder := Path(model.policy.model)).is_dir():
-        if str(folder) not in weights:
-            weights[str(folder)] = _files_digest(folder)
-        digest.update(weights[str(folder)])
+        digest.update(_files_digest(folder))
     if model.checkpoint is not None:
         digest.update(_files_digest(model.checkpoint))
     return ComparedModel(model, digest.hexdigest(), base)
@@ -186,9 +183,3 @@ def _files_digest(folder: Path) -> bytes:
             digest.update(name.encode())
             digest.update(bytes.fromhex(file_digest(path)))
     return digest.digest()
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
