@@ -135,12 +135,17 @@ def is_file_reference(name: str) -> bool:
 
 
 def named_files(value: Any) -> list[str]:
-    """Return the paths of the files that a JSON value names, sorted: data, prompts, and code as `path/to/file.py:Name`.
+    """Return the paths of the files that a JSON value names, sorted: data, prompts, code as `path/to/file.py:Name`.
 
-    A text counts if there is such a file. Files that are named in these files are not among them.
+    A text counts if there is such a file, and for all files of a folder with weights in safetensors if it names one.
+    Files that are named in these files are not among them.
     """
     homes = {text.rpartition(":")[0] if is_file_reference(text) else text for text in _texts_in(value)}
-    return sorted(home for home in homes if _is_file(home))
+    files = {home for home in homes if _is_file(home)}
+    for folder in homes:
+        if _has_weights(folder):
+            files |= {str(path) for path in Path(folder).rglob("*") if path.is_file()}
+    return sorted(files)
 
 
 def _texts_in(value: Any) -> Iterator[str]:
@@ -156,6 +161,14 @@ def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
     except (OSError, ValueError):  # no valid path
+        return False
+
+
+def _has_weights(text: str) -> bool:
+    """Return whether a text names a folder with weights, directly in it: a model or an adapter, not a tree of work."""
+    try:
+        return text not in ("", ".", "..") and any(Path(text).glob("*.safetensors"))
+    except (OSError, ValueError, NotImplementedError):  # no valid path
         return False
 
 

@@ -139,6 +139,20 @@ def batch_requests(
     return chunk_requests(requests, rows)
 
 
+def shared_sampling(requests: Sequence[RolloutRequest], default: Any) -> Any:
+    """Return the sampling configuration of all requests of a call; `default` where they have none.
+
+    Raises:
+        ValueError: the configurations differ, or the limits of episodes do, so that one call cannot serve all.
+    """
+    if any(request.sampling != requests[0].sampling for request in requests):
+        raise ValueError("requests of one call must share their sampling: make a call for each")
+    if any(request.max_turns != requests[0].max_turns for request in requests):
+        raise ValueError("requests of one call must share their max_turns: make a call for each")
+    found = requests[0].sampling if requests else None
+    return default if found is None else found
+
+
 def row_starts(requests: Sequence[RolloutRequest]) -> list[RowStart | None] | None:
     """Return what each trajectory of a call starts with; None: every one with its sample alone."""
     found = [request.start for request in requests for _ in range(request.n)]

@@ -26,7 +26,7 @@ from mmrl.finetuning.transformers_modules import TransformersFull
 from mmrl.policy import Capability, DecisionCallback
 from mmrl.rewards.parsing.boxes import Space
 from mmrl.rollout import Rollout
-from mmrl.rollout_request import RolloutRequest, RowStart, TargetText, row_starts
+from mmrl.rollout_request import RolloutRequest, RowStart, TargetText, row_starts, shared_sampling
 from mmrl.tokens import pad_right
 from mmrl.tokens.log_probs import TokenScores, linear_head
 from mmrl.tokens.token_policy import TokenPolicy
@@ -492,8 +492,7 @@ class VLMPolicy(TokenPolicy):
         self, requests: Sequence[RolloutRequest]
     ) -> tuple[list[EncodedPrompt], list[int], TokenSamplingConfig]:
         """Return the prompts of a call, how many answers each gets, and the sampling of all."""
-        sampling = next((request.sampling for request in requests if request.sampling is not None), self.sampling)
-        sampling = self._sampling(sampling, [request.start for request in requests])
+        sampling = self._sampling(shared_sampling(requests, self.sampling), [request.start for request in requests])
         prompts = [self._prompt(request.sample, request.start) for request in requests]
         return prompts, [request.n for request in requests], sampling
 

@@ -228,6 +228,15 @@ def test_requests_may_set_sampling(make):
     assert policy.replay_gap(rollout) < 2e-5  # greedy answers are scored at temperature 1
 
 
+def test_requests_of_a_call_that_differ_raise(make):
+    policy = make()
+    request = requests(WITH_IMAGE, n=1)[0]
+    for other, key in ((replace(request, sampling=TokenSamplingConfig(temperature=0)), "sampling"),
+                       (replace(request, max_turns=2), "max_turns")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"share their {key}: make a call for each"):
+            policy.rollout([request, other], seed=0)
+
+
 def test_media_are_resized_to_their_budget(folder_of):
     config = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu")
     tight = MediaConfig.model_validate({"image": {"max_pixels": 32 * 32}})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -28,6 +29,22 @@ from tests.test_docs import documented_commands
 from tests.workflows.compared_runs import FLAKY
 
 DATA = "shapeworld:validation"
+JUDGE = '''
+from safetensors.torch import load_file
+from mmrl.rewards import Reward, register
+
+@register
+class Judge(Reward):
+    """The number in a folder of weights."""
+
+    name, needs, range, source = "stored_number", ("image",), (0.0, 1.0), "mine"
+
+    def __init__(self, folder: str):
+        self.number = load_file(f"{folder}/model.safetensors")["number"].item()
+
+    def score_one(self, item):
+        return self.number
+'''
 SMALL = ["--data", DATA, "--samples", 6, "--draws", 2, "--batch", 8]
 
 
@@ -131,6 +148,17 @@ def test_answers_and_scores_of_files_that_changed_are_not_used_again(tmp_path):
     weights = next(model.glob("transformer/*.safetensors"))
     save_file({name: 0 * each for name, each in load_file(weights).items()}, weights, {"format": "pt"})
     assert read_rows(tmp_path / "out", *words).keys().isdisjoint(first)
+    judge = tmp_path / "judge" / "model.safetensors"
+    judge.parent.mkdir()
+    words = [model, "--data", DATA, "--samples", 1, "-r", f"{reward}:Judge", "--arg", f"Judge.folder={judge.parent}"]
+    reward.write_text(JUDGE)
+    for score in (0.5, 0.75):
+        save_file({"number": torch.tensor(score)}, judge)
+        found = read_rows(tmp_path / f"judge-{score}", *words).values()
+        assert [line.scores["stored_number"] for lines in found for line in lines] == [score]
+    save_file({"number": torch.tensor(0.5)}, judge)
+    assert f"({judge} differ)" in run(*words, "--out", tmp_path / "judge-0.75", code=2).stderr.replace("\n", " ")
+    words = [model, "--data", DATA, "--samples", 1, "-r", f"{reward}:bright"]
     reward.write_text("def bright(item): return 0.25")
     assert f"({reward} differ)" in run(*words, "--out", tmp_path / "out", code=2).stderr.replace("\n", " ")
     assert [line.scores["bright"] for lines in read_rows(tmp_path / "new", *words).values() for line in lines] == [0.25]

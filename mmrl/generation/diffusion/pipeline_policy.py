@@ -54,7 +54,7 @@ from mmrl.generation.diffusion.support import REFUSED
 from mmrl.generation.diffusion.zigzag import ZigzagSteps
 from mmrl.policy import BackpropSteps, Capability, DecisionCallback, ReferencePolicy, StepOutputs
 from mmrl.rollout import Rollout
-from mmrl.rollout_request import RolloutRequest
+from mmrl.rollout_request import RolloutRequest, shared_sampling
 from mmrl.seeds import global_generators, row_generators
 
 _HALF: dict[torch.dtype, Precision] = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -507,10 +507,8 @@ class PipelinePolicy:
             raise ValueError("a rollout needs requests, each for one trajectory or more")
         if any(request.start is not None for request in requests):
             raise ValueError("the rows of a pipeline cannot start differently (data.starts): leave it out")
-        sampling = requests[0].sampling
-        if any(request.sampling != sampling for request in requests):
-            raise ValueError("requests of one call must share their sampling: make a call for each")
-        return self.sampling if sampling is None else sampling
+        sampling: SamplingConfig = shared_sampling(requests, self.sampling)
+        return sampling
 
     def _branches_of(self, requests: Sequence[RolloutRequest], sampling: SamplingConfig) -> BranchTrees:
         leaves = sampling.branch.num_leaves

@@ -27,7 +27,7 @@ from mmrl.generation.image_tokens.next_scale_lm import SCALES_FILE
 from mmrl.generation.image_tokens.scale_forward import ScaleState, begin_scales, forward_scales
 from mmrl.generation.image_tokens.vq_causal_lm import SPEC_FILE
 from mmrl.rollout import Rollout
-from mmrl.rollout_request import RolloutRequest, TargetText
+from mmrl.rollout_request import RolloutRequest, TargetText, shared_sampling
 from mmrl.tokens import guided_logits, sample_tokens, scored_logits, token_log_probs
 from mmrl.tokens.log_probs import TokenScores, grad_hint_at, head_log_probs, uses_fused_head
 from mmrl.tokens.token_policy import TokenPolicy
@@ -118,10 +118,11 @@ class ImageTokenPolicy(TokenPolicy):
 
         Raises:
             DataError: a request has a start.
+            ValueError: the requests have different sampling configurations.
         """
         if started := next((request for request in requests if request.start is not None), None):
             raise DataError(f"sample {started.sample.id!r}: rows of images cannot start differently (data.starts)")
-        sampling = next((request.sampling for request in requests if request.sampling is not None), self.sampling)
+        sampling = shared_sampling(requests, self.sampling)
         each = [request for request in requests for _ in range(request.n)]
         prompts = self._prompts([request.sample for request in each], sampling)
         with self._precision():

@@ -260,6 +260,8 @@ def test_invalid_samples_raise(shared_painter):
         policy.check_sample(Sample("x", prompt="p", conditions={"image": "a.png"}))
     with pytest.raises(DataError, match="sample 'short': rows of images"):
         policy.rollout([replace(REQUESTS[0], start=RowStart(prefix="once"))], seed=0)
+    with pytest.raises(ValueError, match="share their sampling: make a call for each"):
+        policy.rollout([REQUESTS[0], *requests_with(ImageTokenSamplingConfig(temperature=0))], seed=0)
 
 
 def test_half_precision_trains_float32_parameters(painter_of, tmp_path: Path):
