@@ -47,10 +47,12 @@ def card_text(config: RewardModelConfig, count: int, quality: RewardQuality) -> 
     if quality.accuracy:
         lines += ["| axis | accuracy | least sure third | middle | most sure | calibration error |", "|-|-|-|-|-|-|"]
         for axis, accuracy in quality.accuracy.items():
-            thirds = " | ".join(f"{each:.3f}" for each in quality.by_gap[axis])
+            by_gap = [f"{each:.3f}" for each in quality.by_gap[axis]]
+            thirds = " | ".join(by_gap if len(by_gap) == 3 else ["too few pairs"] * 3)
             lines.append(f"| {axis} | {accuracy:.3f} | {thirds} | {quality.calibration[axis]:.3f} |")
+        lines.append("")
     for axis, correlation in zip(config.axes, quality.rank_correlation, strict=False):
-        lines.append(f"Rank correlation with the true scores on {axis}: {correlation:.3f}")
+        lines += [f"Rank correlation with the true scores on {axis}: {correlation:.3f}", ""]
     if quality.notes:
-        lines += ["", "; ".join(f"{name}: {share:.1%}" for name, share in quality.notes.items()) + "."]
-    return "\n".join(lines) + "\n"
+        lines.append("; ".join(f"{name}: {share:.1%}" for name, share in quality.notes.items()) + ".")
+    return "\n".join(lines).rstrip("\n") + "\n"
