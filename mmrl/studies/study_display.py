@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 EVERY_S = 20.0
 """Seconds between plain lines about an arm."""
+TAIL_BYTES = 100_000
+"""Bytes at the end of a run's metrics that are read for its last iteration."""
 
 
 class StudyDisplay(Protocol):
@@ -122,7 +125,9 @@ def study_display(console: Console) -> StudyDisplay:
 def last_iteration(run: Path) -> tuple[int, float]:
     """Return the number and the mean reward of a run's last logged iteration; (0, 0) before the first."""
     try:
-        lines = (run / "metrics.jsonl").read_bytes()[-20_000:].splitlines()
+        with (run / "metrics.jsonl").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = file.read().splitlines()
     except OSError:
         return 0, 0.0
     for line in reversed(lines):
