@@ -206,14 +206,22 @@ def test_interrupted_run_saves_and_resumes_to_the_same_end(finished, fork_server
 @pytest.mark.parametrize(
     "recipe, changes",
     [
-        ("quickstart", ["policy.dtype=bfloat16"]),
+        pytest.param("quickstart", ["policy.dtype=bfloat16"], marks=pytest.mark.slow),
         ("quickstart", ["algorithm.kl.coef=0.1", "optimizer.ema=0.9", "training.updates=2"]),
         ("flow-grpo", ["policy.dtype=bfloat16", "policy.train=lora", "policy.gradient_checkpointing=true"]),
         pytest.param("flow-grpo", ["policy.dtype=float16", "policy.train=lora"], marks=pytest.mark.slow),
         pytest.param("quickstart", ["policy.dtype=float16"], marks=pytest.mark.slow),
-        ("flow-grpo", ["sampling.transition={name: dance_sde, noise_level: 0.3}", "algorithm.kl.coef=0.01"]),
+        pytest.param(
+            "flow-grpo",
+            ["sampling.transition={name: dance_sde, noise_level: 0.3}", "algorithm.kl.coef=0.01"],
+            marks=pytest.mark.slow,
+        ),
         ("flow-grpo", ["sampling.transition.name=cps", "algorithm.advantage.name=rloo", "training.epochs=2"]),
-        ("flow-grpo", ["sampling.window={size: 2, high: 4}", "algorithm.kl={kind: velocity_mse, coef: 0.01}"]),
+        pytest.param(
+            "flow-grpo",
+            ["sampling.window={size: 2, high: 4}", "algorithm.kl={kind: velocity_mse, coef: 0.01}"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_every_option_trains_and_replays_exactly(recipe, changes, tmp_path):

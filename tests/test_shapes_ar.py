@@ -81,10 +81,16 @@ def test_sample_images_uses_the_trained_weights(run):
     "overrides, sign",
     [
         (["policy.train=lora", "sampling.guidance_scale=2.0", "algorithm={name: grpo, kl: {coef: 0.02}}"], "kl"),
-        (["algorithm={name: dr_grpo}"], "clip_fraction"),
+        pytest.param(["algorithm={name: dr_grpo}"], "clip_fraction", marks=pytest.mark.slow),
         (["algorithm={name: gspo}", "data.group_sampling={name: dynamic, max_rounds: 2}"], "clip_fraction"),
-        (["algorithm={name: cispo}", "data.replay={name: selective}"], "clip_fraction"),
-        (["algorithm={name: dapo}", "data.micro_batch=6", "training.updates=2"], "clip_fraction"),
+        pytest.param(
+            ["algorithm={name: cispo}", "data.replay={name: selective}"], "clip_fraction", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            ["algorithm={name: dapo}", "data.micro_batch=6", "training.updates=2"],
+            "clip_fraction",
+            marks=pytest.mark.slow,
+        ),
         (["algorithm={name: rejection_sft}"], "loss"),
     ],
 )

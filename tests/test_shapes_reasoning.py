@@ -21,6 +21,7 @@ def evaluations(folder: Path, *overrides: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["kind"] == "evaluation"]
 
 
+@pytest.mark.slow
 def test_a_few_iterations_raise_the_reward(tmp_path):
     """Forty prompts' worth of chance is about 0.05; the gain is several times that."""
     before, after = evaluations(tmp_path / "run", "training.iterations=24", "evaluation.prompts=256")

@@ -172,6 +172,7 @@ def test_failed_jobs_report_no_path():
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_writer_and_its_painter_are_compared_by_pictures(tmp_path):
     """The pictures are those of the chain, each with the text that it was drawn from; settings are the painter's."""
     folder = joint_run(tmp_path / "joint", "training.iterations=2", "policy.train=lora")

@@ -64,7 +64,7 @@ def test_folder_of_two_processes_has_the_files_of_one(fork_server, pair, tmp_pat
     assert largest_difference(pair[0], tmp_path / "b/run") <= BOUND
 
 
-@pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 3))])
 def test_run_of_two_processes_is_resumed_by(fork_server, pair, tmp_path, count):
     """With as many processes to the bit, with another number within rounding."""
     group = start(fork_server, tmp_path / "b", 2, *HALVES, signals=[signal.SIGTERM], at=RENAME_2)
@@ -124,6 +124,7 @@ def test_all_processes_killed_at_a_random_moment_resume_exactly(fork_server, pai
         assert_same(run, resume(fork_server, tmp_path / "b", 2))
 
 
+@pytest.mark.slow
 def test_process_without_a_call_takes_part(fork_server, tmp_path):
     """All four rows of an iteration are one call, so process 1 has none; likewise in the evaluations."""
     alone, together = tmp_path / "a", tmp_path / "b"

@@ -53,6 +53,7 @@ def saturating(tmp_path_factory):
     return folder, {name: change / way(KEPT) for name, change in last.items()}
 
 
+@pytest.mark.slow
 def test_exported_weights_are_where_the_trajectory_would_be(saturating, tmp_path):
     run, limits = saturating
     export(str(run), tmp_path / "now")

@@ -71,7 +71,7 @@ def test_unsupported_latent_spaces_raise_by_class_name(make_policy):
         make_policy("wan").encode([])
 
 
-@pytest.mark.parametrize("name", ["sd15_pix2pix", "sdxl_pix2pix"])
+@pytest.mark.parametrize("name", ["sd15_pix2pix", pytest.param("sdxl_pix2pix", marks=pytest.mark.slow)])
 def test_pictures_after_an_edit_are_adopted_with_the_pictures_before_it(name, tmp_path):
     policy = PipelinePolicy(tiny.build(name), tiny.sampling(name))
     samples = tiny.samples(name, tmp_path)

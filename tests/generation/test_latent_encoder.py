@@ -160,7 +160,7 @@ class Ramp(LatentReward):
         return (latents * self.direction).flatten(1).sum(1)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", ["sd3", pytest.param("video", marks=pytest.mark.slow)])
 def test_a_reward_of_noisy_latents_guides_every_step_that_it_knows(name):
     from mmrl.config.sampling import SamplingConfig
 

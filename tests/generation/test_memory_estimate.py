@@ -153,6 +153,7 @@ def test_estimate_counts_velocity_losses_and_an_old_policy(tmp_path):
     assert estimate.plain.peak >= estimate.plain.kept > estimate.recomputed.kept > 0
 
 
+@pytest.mark.slow
 def test_estimate_grows_with_sizes(tmp_path):
     small = estimated(configured("sd3", tmp_path))
     large = {"sampling.height": 32, "sampling.width": 32, "data.micro_batch": 1}

@@ -170,6 +170,7 @@ def test_of_several_stages_the_last_is_measured_and_models_beside_the_policy_are
     assert other.name == "other" and 0 < 4 * other.trained < other.weights and other.copies == 0
 
 
+@pytest.mark.slow
 def test_an_environment_is_played():
     """The reward `outcome` has nothing to score in a single answer, so the run would end."""
     words = (

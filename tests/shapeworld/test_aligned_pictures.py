@@ -59,6 +59,7 @@ def test_training_and_guidance_change_pictures(small):
         assert trained["size"] != plain["size"], method
 
 
+@pytest.mark.slow
 def test_dpo_brings_the_better_picture_nearer_than_the_worse_one(small):
     """Errors of velocities on the pairs themselves, before and after a few steps on them."""
     policy = aligned_pictures.loaded("none")

@@ -38,6 +38,7 @@ def test_the_styles_of_the_shipped_model_are_those_it_was_taught():
     assert all(concise + verbose <= 1 for concise, verbose in zip(found["concise"], found["verbose"], strict=True))
 
 
+@pytest.mark.slow
 def test_pre_training_learns_the_style_of_its_traces():
     words = reasoner_model.tokenizer()
 
@@ -51,6 +52,7 @@ def test_pre_training_learns_the_style_of_its_traces():
     assert loss(VERBOSE, 0.0) < loss(VERBOSE, 1.0) - 2
 
 
+@pytest.mark.slow
 def test_the_model_as_pre_trained_is_always_the_same_and_rewards_change_its_answers(base, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert amplified_styles(0, 32, iterations=0, steps=STEPS, prompts=PROMPTS) == base

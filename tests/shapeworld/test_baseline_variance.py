@@ -21,6 +21,7 @@ def answers(norms: torch.Tensor, seed: int = 0) -> tuple[torch.Tensor, torch.Ten
     return (torch.arange(len(norms)) % 2).double(), vectors
 
 
+@pytest.mark.slow
 def test_variance_of_two_groups_by_hand():
     """With one division into groups of all but one answer each, the trace of the covariance of two means."""
     rewards, vectors = answers(torch.ones(8, dtype=torch.float64))

@@ -21,6 +21,7 @@ def test_the_spread_of_noise_is_that_of_its_logarithm_whatever_the_trend():
     assert relative_spread([1.0, math.e**2]) == pytest.approx(math.sqrt(2))
 
 
+@pytest.mark.slow
 def test_a_run_is_measured():
     common = {
         "policy.model": "shapeworld:vlm-worlds",

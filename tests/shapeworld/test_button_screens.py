@@ -37,6 +37,7 @@ def wrong(episode):
     return "{}, {}".format(*middle(episode.screen, name))
 
 
+@pytest.mark.slow
 def test_the_expert_wins_with_no_click_too_many():
     for name in NAMES:
         for task in tasks(name)[:100]:
@@ -201,6 +202,7 @@ def test_splits_share_no_screen_and_are_always_the_same():
         captions("screens-nowhere")
 
 
+@pytest.mark.slow
 def test_the_sample_shows_the_first_screen_of_its_episode(tmp_path):
     sample = samples("screens-train")[3]
     picture = READER.image(sample.images[0])

@@ -29,7 +29,9 @@ def calls(found, source):
     return float(np.mean([sum(outcome["calls"].values()) for kind, outcome in found if kind == source]))
 
 
-@pytest.mark.parametrize("split", call_traces.NAMES)
+@pytest.mark.parametrize(
+    "split", [pytest.param(name, marks=[pytest.mark.slow] * (name == "calls-real-train")) for name in call_traces.NAMES]
+)
 def test_traces_are_episodes_with_the_right_answer_and_have_the_prompts_of_training(split):
     assert all(outcome["success"] for _, outcome in outcomes(split))
     own = [(each.prompt, each.answer) for each in splits.samples(split)]

@@ -29,6 +29,7 @@ def test_stored_answers_make_pairs_and_tell_what_is_too_hard(learnt):
     assert MEDIUM == (0.2, 0.8)
 
 
+@pytest.mark.slow
 def test_both_stages_change_what_is_answered_and_equal_seeds_answer_equally(learnt):
     short = {"learnt": learnt, "updates": 2, "evaluated": 24}
     arms = {

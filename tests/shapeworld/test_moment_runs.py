@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mmrl.build.datasets import load_samples
 from mmrl_shapeworld.moment_runs import TRAINING, grounded_moments
 
 SMALL = {"imitation": 2, "iterations": 1, "pool": 16, "answers": 4, "share": 0.5, "prompts": 12}
 
 
+@pytest.mark.slow
 def test_each_arm_is_measured_by_the_overlap_on_the_same_clips():
     arms = [
         grounded_moments(3, on="shapeworld:moments-development", **arm, **SMALL)

@@ -181,6 +181,7 @@ def test_later_pairs_are_as_many_as_those_of_validation_and_none_is_among_them(k
     assert len(found) == 512 and not any(each.demonstration for each in found)
 
 
+@pytest.mark.slow
 def test_every_split_loads_and_sources_are_named():
     for name in NAMES:
         sources = {each.source for each in samples(name)}

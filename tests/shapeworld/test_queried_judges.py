@@ -46,6 +46,7 @@ def test_judges_differ_in_what_they_read_alone(few, tmp_path):
     assert "masks-train-0012" in unseen and "masks-train-0012" not in seen
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_by_the_rules_of_each_task(few):
     found = queried_judges.mask_tasks_by_judge(
         3, "masks-development", "query", pairs=16, judge_steps=5, iterations=1, prompts=6

@@ -74,6 +74,7 @@ def test_a_discriminator_learns_which_plans_arrive():
     assert any(not torch.equal(value, before[name]) for name, value in flow.state_dict().items())
 
 
+@pytest.mark.slow
 def test_direct_training_changes_the_flow_and_results_have_a_value_for_each_episode():
     flow = PlanFlow()
     flow.load_state_dict(plans.imitated(3).state_dict())

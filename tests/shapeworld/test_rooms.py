@@ -168,6 +168,7 @@ def test_the_annotator_halves_the_errors_that_the_picture_shows():
     assert first > second + 0.5 > third + 0.5
 
 
+@pytest.mark.slow
 def test_a_bare_room_shows_no_table_and_the_annotator_places_by_it_from_the_second_turn_on():
     for number, sample in enumerate(samples("rooms-bare-train")[:64]):
         room = rooms("rooms-bare-train")[number]
@@ -199,6 +200,7 @@ def test_splits_share_no_room_and_stay_the_same():
         rooms("rooms-nowhere")
 
 
+@pytest.mark.slow
 def test_samples_survive_a_file_and_begin_episodes(tmp_path):
     chosen = samples("rooms-train")[:3]
     assert [len(sample.demonstration["turns"]) for sample in chosen] == [3] * 3

@@ -59,6 +59,7 @@ def test_splits_have_their_sizes_and_share_no_page():
     assert len(set.union(*pages)) == sum(map(len, pages))
 
 
+@pytest.mark.slow
 def test_three_regions_can_show_nearly_all_things_and_boxes_of_single_things_cannot(small):
     reward = RegionProposals(zoom=ZOOM)
     around = [
@@ -72,6 +73,7 @@ def test_three_regions_can_show_nearly_all_things_and_boxes_of_single_things_can
     assert scored(reward, small[0], box_answer((0, 0, PIXELS, PIXELS)))["recall"] == 0.0
 
 
+@pytest.mark.slow
 def test_no_region_shows_two_of_the_things_that_are_apart():
     """Each needs one box, and a grid of nine cells finds a fifth of them."""
     for sample in samples("apart-validation")[:64]:
@@ -83,6 +85,7 @@ def test_no_region_shows_two_of_the_things_that_are_apart():
     assert 0.15 < np.mean([scored(FixedRegions("grid"), s)["recall"] for s in samples("apart-validation")[:64]]) < 0.25
 
 
+@pytest.mark.slow
 def test_training_pages_of_things_that_are_apart_show_their_boxes():
     for sample in samples("apart-train")[:20]:
         assert json.loads(sample.demonstration) == [{"bbox_2d": each["box"]} for each in sample.answer]

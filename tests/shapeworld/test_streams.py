@@ -143,11 +143,13 @@ def test_splits_share_no_stream_and_stay_the_same():
         streams("stream-nowhere")
 
 
+@pytest.mark.slow
 def test_both_ways_to_watch_have_the_same_ids_so_that_a_study_can_pair_them():
     for part in ("development", "validation", "ood"):
         assert [s.id for s in samples(f"stream-whole-{part}")] == [s.id for s in samples(f"stream-{part}")]
 
 
+@pytest.mark.slow
 def test_samples_survive_a_file_and_play(tmp_path):
     chosen = [*samples("stream-train")[:2], *samples("stream-whole-train")[2:4]]
     write_samples(chosen, tmp_path / "streams.jsonl")

@@ -55,6 +55,7 @@ def test_pairs_are_taught_with_the_context_of_the_pipeline(pipe, every):
     torch.testing.assert_close(clean, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_clip_has_five_frames_and_most_of_its_source(pipe):
     """Neither hopeless nor done: reinforcement has room, and something to reinforce."""
     pipe.set_progress_bar_config(disable=True)
@@ -62,6 +63,7 @@ def test_a_clip_has_five_frames_and_most_of_its_source(pipe):
     assert 0.2 < identity < 0.9 and motion > 0.6 and error < 0.01
 
 
+@pytest.mark.slow
 def test_arms_are_measured_on_the_same_swaps_and_the_start_is_the_same_for_all_seeds():
     start = swapped_runs.swapped_clips(3, "swap-development", prompts=2)
     assert start == swapped_runs.swapped_clips(4, "swap-development", prompts=2) and start["seconds"] == [0.0]

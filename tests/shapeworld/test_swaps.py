@@ -68,6 +68,7 @@ def test_scores_by_hand():
     assert judge_swap([Image.new("RGB", (32, 32), (245, 245, 245))] * 5, SWAP).motion == 0.0
 
 
+@pytest.mark.slow
 def test_pairs_leak_the_old_colour_or_shape_as_often_as_stated():
     rng, kept = np.random.default_rng(1), []
     for _ in range(300):
@@ -82,6 +83,7 @@ def test_pairs_leak_the_old_colour_or_shape_as_often_as_stated():
     assert 0.6 * LEAKS < leaking <= 1.1 * LEAKS
 
 
+@pytest.mark.slow
 def test_samples_have_a_mask_in_one_frame_or_in_all_and_no_clip_of_another_split():
     one, masked = swaps.samples("swap-development"), swaps.samples(f"swap-development{swaps.MASKED}")
     for sample, more in zip(one[:12], masked, strict=False):

@@ -70,7 +70,9 @@ def test_weights_are_small_float16_safetensors(name):
     assert sum(path.stat().st_size for path in files) < 4.5e6
 
 
-@pytest.mark.parametrize("name", ["unet", "edit", "inpaint", "masks", pytest.param("video", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["unet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("edit", "inpaint", "masks", "video"))]
+)
 def test_base_has_medium_skill(name, pipe):
     """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
     strict, score = SKILLS[name](pipe(name), 64)

@@ -33,8 +33,10 @@ CARELESS = {
     "moments": (0.8, 0.9),
 }
 """The mean reward of demonstrations lies between these."""
-EVERY_DAY = [pytest.param(world, marks=[pytest.mark.slow] * (world == "hidden")) for world in WORLDS]
-"""The largest takes as long as all others."""
+EVERY_DAY = [
+    pytest.param(world, marks=[pytest.mark.slow] * (world in ("hidden", "drive", "moments"))) for world in WORLDS
+]
+"""The largest three take longer than all others."""
 
 
 def scores(world: str, texts: list[str], rows: list) -> np.ndarray:

@@ -52,6 +52,7 @@ def test_the_thing_goes_where_the_answer_says():
         assert question.metadata["choices"]["ABCD".index(question.answer)] == seen
 
 
+@pytest.mark.slow
 def test_splits_share_no_question_but_the_plain_ones_of_training():
     keys = {
         split: {(each.prompt, b"".join(frame.tobytes() for frame in each.frames)) for each in tinted_questions(split)}

@@ -129,6 +129,7 @@ def test_transformers_loads_it_and_nothing_of_ours_is_needed_to_draw_or_look():
     assert model.decode_image_tokens(codes).shape == (1, 32, 32, 3)
 
 
+@pytest.mark.slow
 def test_the_codec_keeps_pictures_and_finds_their_codes():
     model = AutoModelForImageTextToText.from_pretrained(UNIFIED, dtype=torch.float32).eval()
     kept, found = pretrain.codec_skill(model, pretrain.drawings(100, 700, world_codebook()))

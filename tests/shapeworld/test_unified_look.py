@@ -95,6 +95,7 @@ def test_drawing_is_kept_where_it_is_as_before_and_pulled_back_where_it_is_not(m
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.slow
 def test_the_model_that_ships_judges_what_it_draws_and_draws_as_before(model):
     """Whole captions were at chance for the model that it was made of."""
     torch.manual_seed(0)

@@ -92,7 +92,7 @@ def test_splits_are_deterministic():
         assert [checksum(q) for _, q in again] == [checksum(q) for _, q in world_questions(name, part)]
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "crowd")) for name in WORLDS])
 def test_only_unseen_forms_have_what_training_lacks(name):
     more = {COLOUR_NUMBERS[colour] for colour in UNSEEN_COLOURS}
     for question in (question for _, question in world_questions(name, "train")[:300]):

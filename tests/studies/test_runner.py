@@ -285,6 +285,7 @@ def test_the_bill_states_iterations_and_rows(finished):
     assert rows["all"] == "2 arms, 1 seeds each, 1 at once"
 
 
+@pytest.mark.slow
 def test_inference_may_add_the_logits_of_several_models(tmp_path):
     """The model before training alone is the base to the bit, and the trained one alone is the arm itself."""
     text = STUDY.replace("quickstart", "shapes-reasoning").replace("metric: shapeworld", "metric: numeric")
@@ -325,6 +326,7 @@ seeds: {first: 1}
 """
 
 
+@pytest.mark.slow
 def test_inference_may_draw_after_the_users_prompt(tmp_path):
     study, options = load_study(write(tmp_path, "drawn", DRAWN)), StudyOptions(root=tmp_path / "runs")
     result = run_study(study, options, SilentDisplay())

@@ -41,7 +41,14 @@ def test_run_resumes_after_a_kill_at_a_random_moment(fork_server, straight, tmp_
     assert_same(run, tmp_path / "b/run")
 
 
-@pytest.mark.parametrize("at", ["os.rename run/.config.yaml.tmp", "samples/step-0/0001-0.png", ".index.json.tmp"])
+@pytest.mark.parametrize(
+    "at",
+    [
+        "os.rename run/.config.yaml.tmp",
+        ".index.json.tmp",
+        pytest.param("samples/step-0/0001-0.png", marks=pytest.mark.slow),
+    ],
+)
 def test_run_resumes_after_a_kill_at_a_critical_moment(fork_server, straight, tmp_path, at):
     """Before there is a configuration; in the first evaluation; between a checkpoint's rename and the index."""
     child = start(fork_server, tmp_path / "b", signals=[signal.SIGKILL], at=at)
@@ -54,6 +61,7 @@ def test_run_resumes_after_a_kill_at_a_critical_moment(fork_server, straight, tm
     assert_same(straight[0], tmp_path / "b/run")
 
 
+@pytest.mark.slow
 def test_run_resumes_after_a_kill_while_saving_adapters(fork_server, tmp_path):
     changes = ["policy.train=lora", "sampling.steps=3", "sampling.window={}", "training.iterations=3"]
     for name, orders in (

@@ -291,6 +291,7 @@ def learnt_in(rows, name):
 COTRAINED = "mmrl_shapeworld.reasoning.answer_rewards:CotrainedAnswers"
 
 
+@pytest.mark.slow
 def test_rewards_learn_only_in_the_window_after_a_flag(tmp_path):
     measured = "training.hacking={window: 4, then: refresh, measured: [numeric]}"
     rewards = f"rewards.2={{name: '{COTRAINED}', weight: 0}}"

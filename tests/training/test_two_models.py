@@ -71,6 +71,7 @@ def test_each_model_learns_in_its_stages_alone(undisturbed):
     assert any(tensor.abs().max() > 0 for name, tensor in saved.items() if "lora_B" in name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [1, *(pytest.param(draw, marks=pytest.mark.slow) for draw in (0, *range(2, 10)))])
 def test_a_kill_at_a_random_moment_changes_nothing(fork_server, undisturbed, tmp_path, draw):
     run, seconds = undisturbed

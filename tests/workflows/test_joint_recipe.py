@@ -71,7 +71,10 @@ def trained_row(run: Path) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize(("recipe", "names"), [("unigrpo", ["user_text"]), ("parrot", ["user_text", "dark"])])
+@pytest.mark.parametrize(
+    ("recipe", "names"),
+    [pytest.param("unigrpo", ["user_text"], marks=pytest.mark.slow), ("parrot", ["user_text", "dark"])],
+)
 def test_qwen_writes_what_stable_diffusion_draws(recipe: str, names: list[str], tmp_path: Path):
     messages = (
         {"role": "system", "content": "Write it in full."},

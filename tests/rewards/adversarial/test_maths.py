@@ -133,6 +133,7 @@ HARMLESS = [
 HARMLESS += ["$" * 1999, "answer: " * 200, "\\(" * 900, "1/" * 900, "e" * 1900 + "1", "\x00", "\ud83d", "7} \\boxed{7"]
 
 
+@pytest.mark.slow
 def test_expensive_formulas_are_stopped_in_their_workers():
     started = time.perf_counter()
     values, status, _ = run(MATHS, [f"\\boxed{{{bomb}}}" for bomb in BOMBS], "7")

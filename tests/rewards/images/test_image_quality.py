@@ -83,6 +83,7 @@ def test_natural_images_score_no_artefacts():
         )
 
 
+@pytest.mark.slow
 def test_few_of_540_scenes_and_noise_images_have_a_grid():
     rng = np.random.default_rng(1)
     for make in (scene, noise, pink):

@@ -93,6 +93,7 @@ def test_transparent_text_is_not_read(reward):
     assert reward.score([ask(hidden, "HELLO")]).values["rendered_text"] == [0]
 
 
+@pytest.mark.slow
 def test_concurrent_threads_read_equal_texts(reward):
     rng = random.Random(1)
     items = [ask(drawn(text, size=(180, 80), points=24), text) for text in words(rng, 5)]

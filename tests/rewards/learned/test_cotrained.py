@@ -148,6 +148,7 @@ def test_a_run_trains_the_reward_model_and_saves_it_with_the_checkpoint(model, t
     assert not np.array_equal(changed, cotrained(model).score(HACKS).values["cotrained"])
 
 
+@pytest.mark.slow
 def test_the_reward_of_the_study_needs_no_folder_once_it_is_loaded():
     reward = load("mmrl_shapeworld.reasoning.answer_rewards:CotrainedAnswers", updates=0)
     assert len(reward.spec.weights) == 2  # the encoder and the heads

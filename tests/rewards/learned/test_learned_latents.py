@@ -133,6 +133,7 @@ def test_the_folder_says_what_it_was_trained_on_and_which_reward_loads_it(models
             load(name, model=str(models["noisy"].folder))
 
 
+@pytest.mark.slow
 def test_clips_are_scored_by_their_frames(tmp_path):
     """Clips as lists of frames, of which half are of another direction; the head sees two components of prompts."""
     rng, samples, clips = np.random.default_rng(0), [], []

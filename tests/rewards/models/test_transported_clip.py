@@ -76,6 +76,7 @@ def test_without_transport_it_is_the_cosine_and_a_video_is_the_mean_of_its_frame
     np.testing.assert_allclose(scores(plain, still), scores(plain, images), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_transport_follows_the_share_of_right_frames(clips):
     """And another prompt's clips, a negative control, are worth less."""
     reward = ShapeTransportedCLIP(device="cpu")

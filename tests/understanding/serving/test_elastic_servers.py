@@ -141,6 +141,7 @@ def test_a_server_joins_in_the_middle_of_a_rollout_and_takes_over_from_one_that_
     assert expected and all(torch.equal(values, found[key]) for key, values in expected.items())
 
 
+@pytest.mark.slow
 def test_a_run_without_servers_waits_for_one_and_goes_on(replicas, folder_of, tmp_path, monkeypatch, caplog):
     first, second = replicas
     file = tmp_path / "servers.txt"
@@ -184,6 +185,7 @@ def test_a_run_for_which_no_server_comes_ends_with_the_file_the_wait_and_the_rea
     assert len(outcome.metrics()) == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_leaves_ends_its_group_and_takes_no_other(replicas, folder_of, tmp_path, monkeypatch):
     first, second = replicas
     file = tmp_path / "servers.txt"
@@ -211,6 +213,7 @@ def test_a_server_that_leaves_ends_its_group_and_takes_no_other(replicas, folder
     assert outcome.metrics()[1].get("served/dealt_again", 0) == 0
 
 
+@pytest.mark.slow
 def test_two_policies_learn_from_one_pool_of_servers_at_once(replicas, folder_of, tmp_path):
     """Each server has the adapters of both, and each policy gets the answers of its weights alone."""
     file = tmp_path / "servers.txt"

@@ -23,7 +23,7 @@ def run(server, folder_of, tmp_path, monkeypatch, weights="lora", before=None, *
     return train_served(config, monkeypatch, before)
 
 
-@pytest.mark.parametrize("weights", ["lora", "folder"])
+@pytest.mark.parametrize("weights", ["lora", pytest.param("folder", marks=pytest.mark.slow)])
 def test_a_run_without_faults_learns_from_every_group(server, folder_of, tmp_path, monkeypatch, weights):
     outcome = run(server, folder_of, tmp_path, monkeypatch, weights)
     assert outcome.error is None
@@ -57,8 +57,8 @@ FAULTS = [
     passing("http_429", 3),
     slow(passing("http_500")),
     slow(passing("http_502", 2)),
-    passing("paused", 3),
-    passing("dropped", 2),
+    slow(passing("paused", 3)),
+    slow(passing("dropped", 2)),
     passing("truncated_body", 2),
     slow(passing("truncated_json", 2)),
     slow(passing("html")),
@@ -84,7 +84,7 @@ FAULTS = [
     stopping("lora_refused", "/v1/load_lora_adapter returned HTTP 500: .*No free LoRA slot"),
     slow(stopping("adapter_forgotten", "The model `mmrl-.*` does not exist")),
     stopping("other_model", "it answered as 'lora', not as mmrl-"),
-    stopping("wrong_token_ids", "the log-probabilities of an answer are of other tokens"),
+    slow(stopping("wrong_token_ids", "the log-probabilities of an answer are of other tokens")),
     slow(stopping("no_log_probs", "an answer has no log-probabilities")),
     stopping("positive_log_prob", "a log-probability is above 0"),
     slow(stopping("sentinel_log_prob", "a log-probability is above 0, or no number")),
@@ -94,7 +94,7 @@ FAULTS = [
     stopping("cut_off", "an answer of 1 tokens was cut off"),
     slow(stopping("past_the_end", "an answer goes on after an end token|of . tokens was cut off")),
     stopping("tokens_of_pictures", "contains a placeholder of pictures"),
-    stopping("half_update", "differ from the trainer's by", "folder"),
+    slow(stopping("half_update", "differ from the trainer's by", "folder")),
     stopping("old_weights", "its weights are stale", "folder"),
     stopping("stale_cache", "differ from the trainer's by", "folder"),
     stopping("cache_is_held", "its prefix cache cannot be emptied", "folder"),

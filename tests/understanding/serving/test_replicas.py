@@ -49,6 +49,7 @@ def test_groups_are_dealt_to_both_replicas(replicas, folder_of, tmp_path, monkey
         assert each.log().count("/inference/v1/generate") > ITERATIONS * GROUPS  # its proofs, and groups
 
 
+@pytest.mark.slow
 def test_a_replica_that_is_killed_while_it_answers_and_started_again(
     replicas, folder_of, tmp_path, monkeypatch, caplog
 ):

@@ -52,7 +52,9 @@ def gap(policy, rollout):
     return (policy.score_recording(rollout.recording) - rollout.log_probs).abs()[rollout.mask].mean().item()
 
 
-@pytest.mark.parametrize(("train", "weights"), [("lora", "lora"), ("full", "folder")])
+@pytest.mark.parametrize(
+    ("train", "weights"), [("lora", "lora"), pytest.param("full", "folder", marks=pytest.mark.slow)]
+)
 def test_a_served_rollout_has_the_log_probs_of_the_trainer_at_every_version(
     server, folder_of, tmp_path, train, weights
 ):
@@ -70,6 +72,7 @@ def test_a_served_rollout_has_the_log_probs_of_the_trainer_at_every_version(
         move(policy)
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_policy_has_an_engine_of_its_own(server, folder_of, tmp_path):
     """As asynchronous training makes one: it is sampled from in another thread, while the first one learns."""
     policy = policy_of(folder_of("qwen3_vl"))
@@ -86,7 +89,9 @@ def test_a_copy_of_a_policy_has_an_engine_of_its_own(server, folder_of, tmp_path
         assert gap(policy, old) > 1e-3
 
 
-@pytest.mark.parametrize(("train", "weights"), [("lora", "lora"), ("full", "folder")])
+@pytest.mark.parametrize(
+    ("train", "weights"), [pytest.param("lora", "lora", marks=pytest.mark.slow), ("full", "folder")]
+)
 def test_the_reference_is_served_too_and_other_weights_of_one_version_are_distinguished(
     server, folder_of, tmp_path, train, weights
 ):

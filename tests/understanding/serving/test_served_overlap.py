@@ -10,7 +10,11 @@ from tests.understanding.serving.served_run import Outcome, served_config
 
 @pytest.mark.parametrize(
     ("overlap", "ages"),
-    [({"lag": 1}, [0, 1, 1]), ({"lag": 1, "stream": True}, [0, 1, 1]), ({"stream": True}, [0, 0, 0])],
+    [
+        ({"lag": 1}, [0, 1, 1]),
+        pytest.param({"lag": 1, "stream": True}, [0, 1, 1], marks=pytest.mark.slow),
+        pytest.param({"stream": True}, [0, 0, 0], marks=pytest.mark.slow),
+    ],
 )
 def test_served_rollouts_have_the_age_that_the_lag_says(server, folder_of, tmp_path, overlap, ages):
     config = served_config(

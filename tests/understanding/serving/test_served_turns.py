@@ -26,7 +26,7 @@ def player(folder) -> VLMPolicy:
     return VLMPolicy(replace(vlm, ends=ends), config, TokenSamplingConfig(max_new_tokens=6), MediaConfig())
 
 
-@pytest.mark.parametrize("serves_first", [True, False])
+@pytest.mark.parametrize("serves_first", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_served_episodes_have_the_log_probs_of_the_trainer(server, folder_of, tmp_path, serves_first):
     policy = player(folder_of("qwen3_vl"))
     environment = Shows(["picture", "text"], instructions="You may look.")
