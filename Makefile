@@ -8,10 +8,13 @@ INSTALLED := $(VENV)/.installed
 UNFINISHED := $(VENV)-unfinished
 RUNS := runs/quickstart
 EXTRAS := test,demo,browser,docs
+PACKAGES := mmrl kernels/mmrl_kernels shapeworld/mmrl_shapeworld tools
 BENCHMARKS := $(patsubst %,benchmarks/%.py,replay rewards reward_service media_cache vlm_step vlm_update turns overlap teacher full_size full_size_vlm) kernels/benchmarks/run.py
 
 # Models and batches here are small: more threads a process only wait for each other.
 export OMP_NUM_THREADS ?= 1
+# Tests start hundreds of processes: without compiled files, each of them compiles the modules anew.
+export PYTHONDONTWRITEBYTECODE :=
 # A damaged .venv must not make pip install into the Python that it was made from.
 export PIP_REQUIRE_VIRTUALENV := 1
 
@@ -34,6 +37,7 @@ quickstart: $(INSTALLED) ## Teach the shipped model to draw (SEEDS=3 trains seed
 	echo "mmrl evaluate $$*"; $(BIN)/mmrl evaluate "$$@"
 
 test: $(INSTALLED) ## Run the tests (8 to 16 minutes on two cores)
+	@$(BIN)/python -m compileall -q -j 0 $(PACKAGES)
 	$(BIN)/python -m pytest
 
 test-all: export HYPOTHESIS_PROFILE ?= thorough

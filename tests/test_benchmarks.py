@@ -35,6 +35,7 @@ def bench(fork_server, repository, tmp_path) -> Callable[[str], str]:
     return run
 
 
+@pytest.mark.slow
 def test_replay_benchmark_runs(bench):
     output = bench("replay")
     assert "pictures none" in output

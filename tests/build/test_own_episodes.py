@@ -42,6 +42,7 @@ def test_successes_become_demonstrations_that_replay(shops):
     assert [each.id for each in made.samples] == [each.id for each in shops if each.id in {m.id for m in made.samples}]
 
 
+@pytest.mark.slow
 def test_the_commands_write_what_a_run_reads(shops):
     done = CliRunner().invoke(app, ["data", "demonstrate", "shapes-shop", *SETTINGS, "--out", "made.jsonl"])
     assert done.exit_code == 0 and "of 12 samples" in done.output, done.output

@@ -1,7 +1,7 @@
-"""Choose one tiny pipeline per combination of features, so that the everyday tests cover all of them.
+"""Choose tiny pipelines that cover every pair of feature values, for the everyday tests.
 
-The features are read off the table of `tiny_pipelines.PIPELINES`, so a new pipeline with a new combination becomes a
-representative by itself. Its siblings run under the marker `breadth`.
+The features are read off the table of `tiny_pipelines.PIPELINES`, so a new pipeline with a new pair of values becomes
+a representative by itself. Its siblings run under the marker `breadth`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from mmrl.generation.diffusion.scheduler_families import family_of
 from tests.generation import tiny_pipelines as tiny
 from tests.generation.tiny_pipelines import cogvideox, hunyuan_video, ltx, unet_videos, videos, wan
 from tests.generation.tiny_pipelines.factory import Tiny, component
+from tests.pair_cover import pair_cover
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,6 @@ def _guidance(pipeline: Tiny) -> Literal["none", "scale", "perturbed attention",
 
 @cache
 def representatives() -> frozenset[str]:
-    """Return the first pipeline of each combination of features that is neither slow nor heavy."""
-    first: dict[Features, str] = {}
-    for name, pipeline in tiny.PIPELINES.items():
-        if not (pipeline.slow or pipeline.heavy):
-            first.setdefault(features(name), name)
-    return frozenset(first.values())
+    """Return pipelines, neither slow nor heavy, that have every pair of feature values of all of these."""
+    quick = [name for name, pipeline in tiny.PIPELINES.items() if not (pipeline.slow or pipeline.heavy)]
+    return frozenset(pair_cover({name: features(name) for name in quick}))

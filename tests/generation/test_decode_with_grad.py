@@ -202,7 +202,7 @@ def test_checkpointing_changes_no_gradient_and_saves_memory(requests):
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-@pytest.mark.parametrize("name", ["sd3", "sd15", "flux"])
+@pytest.mark.parametrize("name", ["sd3", pytest.param("sd15", marks=pytest.mark.slow), "flux"])
 def test_recomputed_steps_have_the_same_gradients_and_keep_no_activations(name, make_policy, requests):
     policy = make_policy(name, "lora", **ODE)
     rollout = drawn(policy, requests)

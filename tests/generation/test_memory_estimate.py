@@ -249,6 +249,7 @@ def test_window_divides_state_and_keeps_parameters_and_gradients_whole():
     assert {dict(adapters.of_processes(4))[place].partition(",")[0] for place in ("replicas", "window")} == {"3.0 GiB"}
 
 
+@pytest.mark.slow
 def test_teachers_are_counted_as_whole_pipelines_and_snapshots_as_copies(tmp_path):
     alone = configured("sd3", tmp_path / "sd3")
     folder = str(tmp_path / "sd3")

@@ -84,7 +84,7 @@ def test_pure_noise_has_a_velocity(case, requests):
     assert velocity.isfinite().all() and velocity.abs().max() < 3 * below.abs().max()
 
 
-@pytest.mark.parametrize("place", [0.02, 0.2, 0.6, 0.98])
+@pytest.mark.parametrize("place", [0.02, 0.6, *(pytest.param(place, marks=pytest.mark.slow) for place in (0.2, 0.98))])
 def test_velocity_of_loops_that_start_mid_schedule(place, tmp_path):
     """`strength` 0.7 leaves out the first three of ten steps; DDIM does not know where the loop begins."""
     sampling = tiny.sampling("sd15_img2img", steps=10, transition={"name": "ode"}, pipeline_args={"strength": 0.7})
@@ -98,7 +98,9 @@ def test_velocity_of_loops_that_start_mid_schedule(place, tmp_path):
     assert velocity.shape == rollout.clean.shape and seen == [round(place * 999)]
 
 
-@pytest.mark.parametrize("case", ["noise", "v", "variance exploding"])
+@pytest.mark.parametrize(
+    "case", ["noise", *(pytest.param(case, marks=pytest.mark.slow) for case in ("v", "variance exploding"))]
+)
 def test_velocity_has_gradients_and_depends_on_every_input(case, requests):
     policy = make(case)
     rollout = policy.rollout(requests, seed=3)

@@ -8,6 +8,7 @@ import torch
 from tests.generation import tiny_pipelines as tiny
 from tests.generation.pipeline_matrix import FLOW_IMAGES, NOISE_IMAGES, STEPS, VIDEOS, build, calls, names, roll
 from tests.generation.representatives import features, representatives
+from tests.pair_cover import pairs_of
 
 
 def test_every_tiny_pipeline_is_in_one_test_file():
@@ -15,11 +16,14 @@ def test_every_tiny_pipeline_is_in_one_test_file():
     assert sorted(found) == sorted(tiny.PIPELINES)
 
 
-def test_representatives_cover_every_feature_combination_once():
-    chosen = [features(name) for name in representatives()]
-    everyday = {features(name) for name, each in tiny.PIPELINES.items() if not (each.slow or each.heavy)}
-    assert len(chosen) == len(set(chosen)) and set(chosen) == everyday
-    assert 35 <= len(chosen) <= 55
+def test_representatives_have_every_pair_of_feature_values():
+    def pairs(names):
+        return frozenset().union(*(pairs_of(features(name)) for name in names))
+
+    quick = [name for name, each in tiny.PIPELINES.items() if not (each.slow or each.heavy)]
+    assert pairs(representatives()) == pairs(quick)
+    assert 20 <= len(representatives()) <= 32 < len(quick)
+    assert {features(name).family for name in representatives()} == {features(name).family for name in quick}
 
 
 @pytest.mark.slow

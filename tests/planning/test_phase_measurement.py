@@ -143,6 +143,7 @@ def test_nothing_is_written(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_call_smaller_than_a_group_is_measured_with_a_smaller_group():
     config = configured("shapes-vlm", *TEXTS[:1], "data.micro_batch=2")
     reduced = one_call(config)

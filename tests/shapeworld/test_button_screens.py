@@ -45,6 +45,7 @@ def test_the_expert_wins_with_no_click_too_many():
             assert outcome["success"] and outcome["clicks"] == outcome["hits"] == len(task.targets)
 
 
+@pytest.mark.slow
 def test_careless_traces_are_neither_at_floor_nor_ceiling_and_chance_is_near_floor():
     rng = np.random.default_rng(0)
     chosen = tasks("screens-validation")

@@ -12,6 +12,7 @@ from mmrl_shapeworld.reasoning.trained_sums import untrained_policy
 SETTINGS = {"iterations": 5, "every": 1, "lr": 3e-3}
 
 
+@pytest.mark.slow
 def test_a_trajectory_has_the_change_of_every_adapted_layer_at_each_checkpoint():
     path = trajectory(0, **SETTINGS)
     policy = untrained_policy("policy={kind: vlm, model: 'shapeworld:sums', train: lora, lora: {rank: 8, alpha: 16}}")

@@ -47,6 +47,7 @@ def edits(requests: int) -> JudgedEdits:
     return JudgedEdits(2.0 * answers.float() - 1, answers, answers.all(-1))
 
 
+@pytest.mark.slow
 def test_both_forms_of_a_judge_learn_what_its_features_tell():
     seen = edits(64)
     for form in ("checklist", "score"):

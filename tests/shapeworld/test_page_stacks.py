@@ -168,6 +168,7 @@ def test_splits():
     assert max(len(sample.demonstration["turns"]) for sample in samples("pages-train")) <= MAX_TURNS
 
 
+@pytest.mark.slow
 def test_one_word_seldom_finds_a_page_of_a_tall_stack_and_both_always_do():
     """A search finds four pages: of the 16 with the word here, and of six in a usual stack."""
     found = {

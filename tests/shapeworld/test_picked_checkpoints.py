@@ -19,6 +19,7 @@ def test_each_criterion_picks_its_own_checkpoint():
     ]  # of two equal ones, the later
 
 
+@pytest.mark.slow
 def test_a_run_is_read_as_it_was_trained_once():
     found = trajectory(3, *RUN)
     assert found is trajectory(3, *RUN) and found.steps == (2, 4) and found.by_entropy in found.steps

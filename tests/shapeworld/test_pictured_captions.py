@@ -32,6 +32,7 @@ def test_every_true_picture_shows_its_caption():
     assert len({sample.id for split in splits for sample in split}) == sum(map(len, splits))
 
 
+@pytest.mark.slow
 def test_the_kernel_distance_is_the_unbiased_one_of_whole_sets():
     pictures = pictures_of("pictured-validation", 40)
     found = scores(pictures)

@@ -9,6 +9,7 @@ from mmrl_shapeworld.pruned_pictures import pruned_pictures
 SMALL = {"updates": 2, "prompts": 8}
 
 
+@pytest.mark.slow
 def test_arms_differ_in_their_units_alone():
     whole, magnitude, chance = (
         pruned_pictures(0, "development", units, **SMALL) for units in ("whole", "magnitude", "random")

@@ -21,6 +21,7 @@ def few():
     queried_judges.judged_pairs.cache_clear()
 
 
+@pytest.mark.slow
 def test_pairs_are_labelled_by_one_criterion_of_their_task(few):
     holes = {sample.id: Hole.from_dict(sample.answer) for sample in mask_tasks.samples("masks-train")[:16]}
     assert {pair.task for pair in few} == {"fill", "removal"} and len({pair.id for pair in few}) == len(few)

@@ -84,6 +84,7 @@ def test_the_union_of_pixels_knows_places_and_sizes():
     assert pixels_iou(draw(Scene((square,)), 64), whole) == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_share_of_things_is_mixed_into_the_similarity():
     sample = redrawn_scenes.samples("described-development")[0]
     other = redrawn_scenes.samples("described-development")[1]

@@ -25,6 +25,7 @@ def test_a_step_is_measured_alike_for_any_number_of_steps(untrained):
     assert measured(reasoner(world, None), world, "sums-development", 12, 1, 1)["right-1"] == untrained["right-1"]
 
 
+@pytest.mark.slow
 def test_a_policy_that_was_trained_answers_otherwise(untrained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     growing = {"name": "growing", "proposer": {"name": "attempts", "args": {"message": "wait", "keep": "last"}}}

@@ -76,6 +76,7 @@ def test_arms_are_measured_on_the_same_swaps_and_the_start_is_the_same_for_all_s
     assert Swap.from_dict(masked.answer) == Swap.from_dict(samples("swap-development")[0].answer)
 
 
+@pytest.mark.slow
 def test_imitation_brings_the_velocity_nearer_to_a_pair(monkeypatch):
     policy, pair = swapped_runs.loaded(), sample_pair(np.random.default_rng(5))
     rollout = swapped_runs.pair_rollout(policy, *pair)

@@ -27,6 +27,7 @@ def test_one_answer_of_a_pair_is_right_and_one_shorter():
         trade_pairs.samples("trade-pairs-none")
 
 
+@pytest.mark.slow
 def test_weights_of_reward_models_change_answers():
     base = steered_answers(0, **TINY)
     assert len(base["right"]) == len(base["tokens"]) == 32

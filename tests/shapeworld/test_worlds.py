@@ -34,7 +34,7 @@ from mmrl_shapeworld.worlds.world_splits import (
     world_sample,
 )
 
-LARGE = ("crowd", "clip")
+LARGE = ("crowd", "clip", "refer", "nested-table", "screen", "letters", "chart-data")
 FORMS = [(name, form) for name, world in WORLDS.items() for form in (None, *world.unseen)]
 
 

@@ -333,6 +333,7 @@ def test_inference_may_draw_after_the_users_prompt(tmp_path):
     assert result.claims[0].contrasts[0].mean > 0.01
 
 
+@pytest.mark.slow
 def test_a_budget_of_tokens_ends_every_arm_when_they_are_spent(tmp_path):
     text = STUDY.replace("quickstart", "shapes-reasoning").replace("{optimizer.lr: 1.0e-4}", "{}")
     text = text.replace("  without: {optimizer.lr: 1.0e-8}\n", "").replace("with > without", "with > base")

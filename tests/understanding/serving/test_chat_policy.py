@@ -73,6 +73,7 @@ def test_a_server_is_named_after_the_model_and_is_never_trained(server):
         build_policy(VLMConfig(model="name@http://127.0.0.1:8000"), GREEDY)
 
 
+@pytest.mark.slow
 def test_a_comparison_with_a_model_in_process_says_what_is_not_known(server, folder_of, tmp_path):
     lines = [
         json.dumps(asdict(Sample(each.id, prompt=each.prompt, images=each.images, answer="x"))) for each in SAMPLES

@@ -11,7 +11,7 @@ from tests.understanding import tiny_vlms as tiny
 from tests.understanding.serving.served_parity import check_served
 from tests.understanding.vlm_representatives import representatives, served_features
 
-EVERY_DAY = {"qwen2_5_vl", "internvl", "idefics3", "gemma3"} | representatives(served_features)
+EVERY_DAY = {"qwen2_5_vl", "gemma3"} | representatives(served_features)
 
 
 def names() -> list[Any]:

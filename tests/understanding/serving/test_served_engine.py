@@ -110,6 +110,7 @@ def test_the_reference_is_served_too_and_other_weights_of_one_version_are_distin
     assert gap(policy, second) <= 1e-5 < 1e-3 < gap(policy, first)
 
 
+@pytest.mark.slow
 def test_prefixes_follow_the_prompt_and_samplings_of_requests_count(server, folder_of, tmp_path):
     policy = policy_of(folder_of("qwen3_vl"))
     policy.serve(settings(server.url_of("lora")), tmp_path)
