@@ -23,7 +23,7 @@ def low_bytes(item):
     text = item.text.encode("utf-8", "replace")
     return sum(byte % 2 == 0 for byte in text) / max(1, len(text))
 '''
-QUICK = {"connect": 2.0, "silence": 3.0, "request": 3.0, "update": 20.0}
+QUICK = {"connect": 2.0, "silence": 6.0, "request": 3.0, "update": 20.0}
 """For servers that do not answer; on a busy machine a healthy one may be as slow."""
 PATIENT = {"connect": 20.0, "silence": 30.0, "request": 30.0, "update": 60.0}
 """For servers that answer, with a fault or without."""

@@ -89,8 +89,8 @@ def test_a_replica_that_freezes_while_it_answers(replicas, folder_of, tmp_path, 
 @pytest.mark.parametrize(
     ("end", "timeouts", "within"),
     [
-        ("freeze", QUICK, 15),
-        pytest.param("kill", QUICK, 15, marks=pytest.mark.slow),
+        ("freeze", QUICK, 20),
+        pytest.param("kill", QUICK, 20, marks=pytest.mark.slow),
         pytest.param("freeze", {}, 60, marks=pytest.mark.slow, id="freeze-with-the-default-timeouts"),
     ],
 )
