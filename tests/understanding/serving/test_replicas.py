@@ -83,7 +83,7 @@ def test_a_replica_that_freezes_while_it_answers(replicas, folder_of, tmp_path, 
     metrics = outcome.metrics()
     assert metrics[1]["served/dealt_again"] >= 1
     assert metrics[1]["served/servers"] == 1
-    assert "has not answered for 3 s" in caplog.text
+    assert "has not answered for 6 s" in caplog.text
 
 
 @pytest.mark.parametrize(
