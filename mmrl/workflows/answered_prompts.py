@@ -50,10 +50,13 @@ def answered_prompts(
     texts: dict[str, tuple[str | None, ...]] = {}
     rows = BatchPlan.of(config).micro_batch
     size = max(1, rows // answers)
+    calls = -(-answers // rows)  # of each part, every one with a seed
     with closing(build_rewards(config, samples, SharedLoader())) as suite:
         for first in range(0, len(samples), size):
             part = samples[first : first + size]
-            found = evaluate(policy, part, suite, draws=answers, batch=rows, seed=config.seed + first, pictures=0)
+            found = evaluate(
+                policy, part, suite, draws=answers, batch=rows, seed=config.seed + first * calls, pictures=0
+            )
             totals |= dict(zip(found.ids, found.by_prompt(TOTAL), strict=True))
             texts |= {
                 id: tuple(found.answer(place, draw) for draw in range(answers)) for place, id in enumerate(found.ids)

@@ -154,8 +154,8 @@ def _outcome(run: Path, evaluation: Evaluation, metric: str, sources: Sequence[s
         raise EvaluationError(f"{run} was evaluated on no samples from {missing[0]!r}: there are {there}")
     chosen = evaluation.requested(metric) & np.array([not sources or each in sources for each in evaluation.sources])
     values = evaluation.by_prompt(metric)[chosen]
-    scored = values[np.isfinite(values)]
-    return float(scored.mean(dtype=np.float64)) if scored.size else float("nan")
+    means = [row[np.isfinite(row)].mean(dtype=np.float64) for row in values if np.isfinite(row).any()]
+    return float(np.mean(means)) if means else float("nan")
 
 
 def _rounded(numbers: Mapping[str, float]) -> dict[str, float]:

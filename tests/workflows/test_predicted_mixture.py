@@ -61,6 +61,17 @@ def test_other_samples_and_other_evaluations_count_if_they_are_chosen(tmp_path):
     assert greedy.weights == pytest.approx({"sums": 0.0, "charts": 1.0})  # where 1 - outcome is highest
 
 
+def test_a_sample_with_an_unscored_answer_counts_as_much_as_another(tmp_path):
+    runs = written_runs(tmp_path)
+    for run in runs:
+        file = Evaluation.load(run, 5)
+        file.values["total"][0] = np.nan
+        file.status["total"][0] = "error"
+        file.save(run)
+    found = predicted_mixture(runs, sources=["unseen"], ridge=0.0)
+    assert found.outcomes == pytest.approx([outcome(*each) + 0.05 for each in MIXTURES], abs=1e-6)
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path):
     runs = written_runs(tmp_path)
     with pytest.raises(EvaluationError, match="there are 2 runs"):
