@@ -16,6 +16,7 @@ from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.denoising_validation import transition_errors
 from mmrl.config.named_models import kind_of, sampling_of, untrained_errors
+from mmrl.config.rewards import REMOTE
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import StageConfig, TrainConfig
 from mmrl.config.validation import validation_errors
@@ -173,7 +174,9 @@ def _cascaded_reward_errors(config: TrainConfig) -> Iterator[str]:
         known = reward_class(reward.name)
         if known.scope is not Scope.SAMPLE:
             yield f"rewards.{i}.after: {reward.name} compares all answers to a prompt: leave it out"
-        elif not math.isfinite(stopped_value(known, reward.weight)):
+        elif reward.name != REMOTE and not math.isfinite(
+            stopped_value(known, reward.weight)
+        ):  # a service states its own
             yield (
                 f"rewards.{i}.after: answers that are stopped get the worst value of {reward.name}, which has none: "
                 "leave it out, or choose a reward with a range"
