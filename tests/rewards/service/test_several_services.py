@@ -18,6 +18,7 @@ from mmrl.config import load_config
 from mmrl.config.rewards import RewardConfig
 from mmrl.errors import ConfigError
 from mmrl.rewards.core.routing import SharedLoader
+from mmrl.workflows.generate_images import InferenceOptions, _load
 from mmrl.workflows.train import train
 from tests.rewards.service.served_reward import served, text_input
 
@@ -45,8 +46,8 @@ def lengths() -> Iterator[str]:
 
 def remote(url: str, reward: str, more: str = "", **args: str) -> str:
     """Return a reward of a service as an override; `more` are further keys."""
-    given = "".join(f", {name}: {value}" for name, value in args.items())
-    return f"{{name: remote, args: {{url: '{url}', reward: {reward}{given}}}{more}}}"
+    arguments = "".join(f", {name}: {value}" for name, value in args.items())
+    return f"{{name: remote, args: {{url: '{url}', reward: {reward}{arguments}}}{more}}}"
 
 
 def trained(folder: Path, rewards: list[str], *more: str) -> list[dict[str, Any]]:
@@ -105,6 +106,13 @@ def test_the_gauge_of_reward_hacking_has_the_names_and_directions_of_the_service
     check(config)
     with closing(build_reward_suite(config.rewards, (), SharedLoader())) as suite:
         assert build_hacking_gauge(config, suite)._signs == {"numeric": 1, "errors": -1}
+
+
+def test_pictures_are_ranked_by_both_rewards_of_a_run_s_service(service):
+    rewards = [remote(service, "numeric"), remote(service, "format", ", weight: 0.5")]
+    own = {each.known_as: each for each in load_config("shapes-reasoning", [f"rewards=[{', '.join(rewards)}]"]).rewards}
+    found = _load({name: each.weight for name, each in own.items()}, own, InferenceOptions())
+    assert [(reward.name, weight) for reward, weight in found] == [("numeric", 1.0), ("format", 0.5)]
 
 
 def test_other_keys_mean_a_reward_by_the_name_that_it_has_in_the_run():
