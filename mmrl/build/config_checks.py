@@ -16,6 +16,7 @@ from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.denoising_validation import transition_errors
 from mmrl.config.named_models import kind_of, sampling_of, untrained_errors
+from mmrl.config.rewards import REMOTE
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import StageConfig, TrainConfig
 from mmrl.config.validation import validation_errors
@@ -122,8 +123,6 @@ def check_processes(config: TrainConfig, count: int) -> None:
         errors.append(f"run.overlap.stream: it trains with one process, and there are {count}: leave it out")
     if config.run.overlap.interrupt:
         errors.append(f"run.overlap.interrupt: it trains with one process, and there are {count}: leave it out")
-    if parts := [name for name, model in config.models.items() if model.of_codec]:
-        errors.append(f"models.{parts[0]}.head: the parts of a codec are trained in one process: start one")
     if (place := config.run.place) not in ("auto", "replicas"):
         if config.run.overlap.is_on:
             errors.append(f"run.place: {place} divides the parameters that run.overlap copies: choose replicas")
@@ -173,6 +172,8 @@ def _cascaded_reward_errors(config: TrainConfig) -> Iterator[str]:
         known = reward_class(reward.name)
         if known.scope is not Scope.SAMPLE:
             yield f"rewards.{i}.after: {reward.name} compares all answers to a prompt: leave it out"
+        elif reward.name == REMOTE:
+            continue  # its service states the range, which is checked once it is loaded
         elif not math.isfinite(stopped_value(known, reward.weight)):
             yield (
                 f"rewards.{i}.after: answers that are stopped get the worst value of {reward.name}, which has none: "

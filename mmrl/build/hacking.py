@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from mmrl.config.rewards import RewardConfig, summed
+from mmrl.build.reward_suites import Rewards
+from mmrl.config.rewards import REMOTE, RewardConfig, summed
 from mmrl.config.train import TrainConfig
 from mmrl.rewards.core.registry import reward_class
 from mmrl.rewards.core.reward import spec_of
+from mmrl.rewards.core.reward_io import RewardSpec
+from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.hacking_gauge import HackingGauge
 
 
-def build_hacking_gauge(config: TrainConfig) -> HackingGauge | None:
-    """Return the gauge, or None without `training.hacking`."""
+def build_hacking_gauge(config: TrainConfig, rewards: Rewards | None = None) -> HackingGauge | None:
+    """Return the gauge, or None without `training.hacking`; of a service's reward, `rewards` know the direction."""
     settings = config.training.hacking
     if settings is None:
         return None
     measured = [each for each in _measured(config) if not settings.measured or _name(each) in settings.measured]
-    return HackingGauge(settings, _signs(summed(config.rewards)), _signs(measured))
+    specs = _specs(config, rewards)
+    return HackingGauge(settings, _signs(summed(config.rewards), specs), _signs(measured, specs))
 
 
 def hacking_errors(config: TrainConfig) -> Iterator[str]:
@@ -48,14 +52,22 @@ def _measured(config: TrainConfig) -> list[RewardConfig]:
     return [reward for reward in config.rewards if reward.weight == 0 and reward.at_least is None]
 
 
-def _signs(rewards: list[RewardConfig]) -> dict[str, int]:
+def _specs(config: TrainConfig, rewards: Rewards | None) -> dict[str, RewardSpec]:
+    """Return the card of each reward, of a loaded one as it is, by the name that the recipe knows it by."""
+    known = {each.known_as: spec_of(reward_class(each.name)) for each in config.rewards}
+    if not isinstance(rewards, RewardSuite):
+        return known
+    return known | {each.known_as: part.reward.spec for each, part in zip(config.rewards, rewards.parts, strict=True)}
+
+
+def _signs(rewards: list[RewardConfig], specs: Mapping[str, RewardSpec]) -> dict[str, int]:
     """Return by name 1 where more is better, else -1."""
     signs = {}
     for reward in rewards:
-        own = spec_of(reward_class(reward.name))
+        own = specs[reward.known_as]
         signs[own.name] = own.sign if reward.weight >= 0 else -own.sign
     return signs
 
 
 def _name(reward: RewardConfig) -> str:
-    return spec_of(reward_class(reward.name)).name
+    return reward.known_as if reward.name == REMOTE else spec_of(reward_class(reward.name)).name

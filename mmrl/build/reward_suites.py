@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.rewards import RewardConfig, ScoringConfig, constrained
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import RewardChoice, Sample
@@ -81,7 +82,7 @@ def build_reward_suite(
     """
     scoring = scoring or ScoringConfig()
     loaded = [load(chosen.name, **chosen.args) for chosen in rewards]
-    names = {chosen.name: reward.name for chosen, reward in zip(rewards, loaded, strict=True)}
+    names = {chosen.known_as: reward.name for chosen, reward in zip(rewards, loaded, strict=True)}
     default = [
         WeightedReward(
             reward,
@@ -98,6 +99,23 @@ def build_reward_suite(
     if choices := distinct_choices(samples):
         return RoutedRewards(default, choices, load=load, monitored=also, **settings)
     return RewardSuite([*default, *also], **settings)
+
+
+def named_by_values(advantage: Any, configured: Sequence[RewardConfig], rewards: Rewards) -> Any:
+    """Return the section of an advantage whose channels name rewards as their values do, not as the recipe does."""
+    if not isinstance(advantage, AdvantageConfig) or not advantage.channels or not isinstance(rewards, RewardSuite):
+        return advantage
+    names = {chosen.known_as: part.reward.name for chosen, part in zip(configured, rewards.parts, strict=True)}
+    channels = tuple(
+        each.model_copy(
+            update={
+                "rewards": tuple(names[name] for name in each.rewards),
+                "among": {names[name]: value for name, value in each.among.items()},
+            }
+        )
+        for each in advantage.channels
+    )
+    return advantage.model_copy(update={"channels": channels})
 
 
 def _condition(chosen: RewardConfig, names: Mapping[str, str]) -> Condition | None:

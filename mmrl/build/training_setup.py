@@ -19,7 +19,7 @@ from mmrl.build.data_samplers import (
     build_weighting,
 )
 from mmrl.build.offline_sources import build_offline_source, build_stored_answers
-from mmrl.build.reward_suites import Rewards, build_constraints
+from mmrl.build.reward_suites import Rewards, build_constraints, named_by_values
 from mmrl.config.algorithms.actor_critic import PPOConfig
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.base import AlgorithmConfig
@@ -222,7 +222,9 @@ def _stage(
             prompts=prompts,
             suite=rewards,
             advantage_estimator=AdvantageEstimator(
-                advantage, rewards.weights, build_constraints(config.rewards, rewards)
+                named_by_values(advantage, config.rewards, rewards),
+                rewards.weights,
+                build_constraints(config.rewards, rewards),
             ),
             group_size=data.group_size,
             micro_batch=BatchPlan.of(config).micro_batch,

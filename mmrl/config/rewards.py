@@ -9,6 +9,9 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from mmrl.config.section import Section
 
+REMOTE = "remote"
+"""The reward of a service, of which a run may have several."""
+
 
 class LagrangeConfig(Section):
     """The multiplier of a constraint: how much it weighs beside the objective, whose weight is 1."""
@@ -25,7 +28,7 @@ class CountsIfConfig(Section):
     """The condition on which a reward adds to the total: another reward of the answer reaches a threshold (G-RA)."""
 
     reward: str
-    """The `name` of the other reward, which keeps its own part of the total; its weight may be 0."""
+    """The name of the other reward, which keeps its own part of the total; its weight may be 0."""
     at_least: float
     """The value that the other reward must reach; for one whose lower values are better, at most this."""
 
@@ -60,6 +63,11 @@ class RewardConfig(Section):
     """Answers a call; unset: as the reward says."""
     concurrency: PositiveInt | None = None
     """Calls at once, for rewards that wait for a server; unset: as the reward says."""
+
+    @property
+    def known_as(self) -> str:
+        """The name by which other keys mean this reward: `name`, and for `remote` the one that it has in this run."""
+        return str(self.args.get("called") or self.args.get("reward") or REMOTE) if self.name == REMOTE else self.name
 
 
 def constrained(rewards: Sequence[RewardConfig]) -> list[RewardConfig]:

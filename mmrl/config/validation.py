@@ -31,7 +31,7 @@ from mmrl.config.growing import GrowingPromptsConfig
 from mmrl.config.named_models import POLICY, model_errors, trained_names
 from mmrl.config.overlap_validation import overlap_errors
 from mmrl.config.policy import PolicyConfig, VLMConfig
-from mmrl.config.rewards import LagrangeConfig, RewardConfig, constrained, summed
+from mmrl.config.rewards import REMOTE, LagrangeConfig, RewardConfig, constrained, summed
 from mmrl.config.sampling import SAMPLING_OF, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.config.servers_validation import server_errors
 from mmrl.config.train import TrainConfig
@@ -172,7 +172,7 @@ def _placeholders(template: str) -> set[str]:
 def reward_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each problem."""
     rewards = config.rewards
-    names = [reward.name for reward in rewards]
+    names = [reward.known_as for reward in rewards]
     yield from _constraint_errors(config)
     yield from _condition_errors(rewards)
     yield from _cascade_errors(rewards)
@@ -180,7 +180,8 @@ def reward_errors(config: TrainConfig) -> Iterator[str]:
         yield "rewards: name at least one, as `mmrl rewards list` shows them"
     for i, name in enumerate(names):
         if name in names[:i]:
-            yield f"rewards.{i}.name: {name} is there twice, and their scores could not be told apart"
+            remedy = ": give args.called to one of them" if rewards[i].name == REMOTE else ""
+            yield f"rewards.{i}.name: {name} is there twice, and their scores could not be told apart{remedy}"
     for i, name in enumerate(config.evaluation.rewards):
         if name in names:
             yield f"evaluation.rewards.{i}: {name} is trained on, so it is evaluated in any case"
@@ -188,30 +189,32 @@ def reward_errors(config: TrainConfig) -> Iterator[str]:
 
 def _condition_errors(rewards: Sequence[RewardConfig]) -> Iterator[str]:
     """Yield one message for each `counts_if` that names no other reward, or of which one waits for another in turn."""
-    outcomes = {reward.name: reward.counts_if.reward for reward in rewards if reward.counts_if is not None}
-    names = [reward.name for reward in rewards]
+    outcomes = {reward.known_as: reward.counts_if.reward for reward in rewards if reward.counts_if is not None}
+    names = [reward.known_as for reward in rewards]
     for i, reward in enumerate(rewards):
         if reward.counts_if is None:
             continue
-        outcome, others = reward.counts_if.reward, [name for name in names if name != reward.name]
-        chain = [reward.name]
+        outcome, others = reward.counts_if.reward, [name for name in names if name != reward.known_as]
+        chain = [reward.known_as]
         while chain[-1] in outcomes and outcomes[chain[-1]] not in chain:
             chain.append(outcomes[chain[-1]])
         if outcome not in others:
             there = f"there are {', '.join(others)}" if others else "there is no other"
             yield f"rewards.{i}.counts_if.reward: {outcome} is not another reward of this run: {there}"
-        elif outcomes.get(chain[-1]) == reward.name:
+        elif outcomes.get(chain[-1]) == reward.known_as:
             yield (
-                f"rewards.{i}.counts_if.reward: {' counts if '.join([*chain, reward.name])} again: "
+                f"rewards.{i}.counts_if.reward: {' counts if '.join([*chain, reward.known_as])} again: "
                 "one of them must count in any case"
             )
         if reward.at_least is not None:
             yield (
-                f"rewards.{i}.counts_if: {reward.name} has at_least, so it is no part of the total in any case: "
+                f"rewards.{i}.counts_if: {reward.known_as} has at_least, so it is no part of the total in any case: "
                 "choose one"
             )
         elif reward.weight == 0:
-            yield f"rewards.{i}.counts_if: {reward.name} has the weight 0, so it never counts: leave one of them out"
+            yield (
+                f"rewards.{i}.counts_if: {reward.known_as} has the weight 0, so it never counts: leave one of them out"
+            )
 
 
 def _cascade_errors(rewards: Sequence[RewardConfig]) -> Iterator[str]:
@@ -221,8 +224,8 @@ def _cascade_errors(rewards: Sequence[RewardConfig]) -> Iterator[str]:
         for name in reward.after:
             if name not in names:
                 there = f"there are {', '.join(names)}" if names else "there is none"
-                yield f"rewards.{i}.after.{name}: {reward.name} can only wait for a reward above it: {there}"
-        names.append(reward.name)
+                yield f"rewards.{i}.after.{name}: {reward.known_as} can only wait for a reward above it: {there}"
+        names.append(reward.known_as)
 
 
 def _constraint_errors(config: TrainConfig) -> Iterator[str]:
@@ -247,14 +250,19 @@ def _constraint_errors(config: TrainConfig) -> Iterator[str]:
     for i, reward in enumerate(rewards):
         is_constraint, limits = reward.at_least is not None, reward.lagrange
         if is_constraint and reward.weight != 1.0:
-            yield f"rewards.{i}.weight: with at_least, {reward.name} is weighed by its multiplier: leave the weight out"
+            yield (
+                f"rewards.{i}.weight: with at_least, {reward.known_as} is weighed by its multiplier: leave the weight "
+                "out"
+            )
         if is_constraint and reward.gate is not None:
             yield (
-                f"rewards.{i}.gate: {reward.name} has at_least, which holds its mean up, and a gate, which shuts out "
-                "single answers: choose one"
+                f"rewards.{i}.gate: {reward.known_as} has at_least, which holds its mean up, and a gate, which "
+                "shuts out single answers: choose one"
             )
         if not is_constraint and limits != LagrangeConfig():
-            yield f"rewards.{i}.lagrange: it moves the multiplier of a constraint, and {reward.name} has no at_least"
+            yield (
+                f"rewards.{i}.lagrange: it moves the multiplier of a constraint, and {reward.known_as} has no at_least"
+            )
         if limits.start > limits.max:
             yield f"rewards.{i}.lagrange.start: {limits.start:g} is above lagrange.max, {limits.max:g}"
 

@@ -114,7 +114,7 @@ def rewards_text(config: TrainConfig, evaluations: Sequence[Mapping[str, Any]]) 
     """Return the rewards with their weights; without any, those of the samples in `evaluations`, a row for each."""
     if config.rewards:
         return ", ".join(
-            f"{r.name} (weight {r.weight:g})" if r.at_least is None else f"{r.name} (at least {r.at_least:g})"
+            f"{r.known_as} (weight {r.weight:g})" if r.at_least is None else f"{r.known_as} (at least {r.at_least:g})"
             for r in config.rewards
         )
     prefix = "evaluation/"

@@ -193,6 +193,8 @@ def _notes(config: TrainConfig) -> Iterator[str]:
         yield "data.replay: answers of earlier iterations are not counted"
     if data.demonstrations is not None:
         yield "data.demonstrations: calls for demonstrations are not counted"
+    if config.algorithm.name == "ranke":
+        yield "algorithm: the losses of the decoder are counted as if divided; two processes compute them for all"
     if config.algorithm.experience == "answers":
         yield "algorithm: what is answered and scored once, before the first update, is not counted"
     if config.pretraining is not None:

@@ -105,7 +105,7 @@ def generate_images(
             "see mmrl demo and mmrl environments watch"
         )
     _check_options(target, n, options, policy_config, trained=run is not None and not base)
-    run_rewards = {each.name: each for each in run.config.rewards if each.weight} if run else {}
+    run_rewards = {each.known_as: each for each in run.config.rewards if each.weight} if run else {}
     ranking_weights = options.rewards or {name: each.weight for name, each in run_rewards.items()}
     if options.best_of is not None and not ranking_weights:
         raise ConfigError(f"--best-of: {target} has no rewards: name one with --reward")
@@ -186,4 +186,6 @@ def _load(
     arguments = {
         name: {**(own[name].args if name in own else {}), **options.arguments.get(name, {})} for name in weights
     }
-    return [(load(name, **arguments[name]), weight) for name, weight in weights.items()]
+    return [
+        (load(own[name].name if name in own else name, **arguments[name]), weight) for name, weight in weights.items()
+    ]

@@ -235,7 +235,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         pretraining_samples = samples
         if config.pretraining and config.pretraining.path:
             pretraining_samples = _prepare(policy, config, load_samples(config.pretraining.path, config.media))
-        hacking = build_hacking_gauge(config)
+        hacking = build_hacking_gauge(config, rewards)
         term_samples = samples_of_terms(
             config.algorithm, lambda path: _prepare(policy, config, load_samples(path, config.media))
         )

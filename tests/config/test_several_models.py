@@ -173,9 +173,10 @@ def test_several_processes_train_models_that_each_of_them_has_whole():
     check_processes(config, 2)
     with pytest.raises(ConfigError, match=r"run\.place: window divides the policy, and models beside it need it whole"):
         check_processes(load_config("shapes-reasoning", [*PARTNER, "run.place=window"]), 2)
-    decoder = "models={decoder: {head: pixels, train: full}}"
-    with pytest.raises(ConfigError, match=r"models\.decoder\.head: the parts of a codec are trained in one process"):
-        check_processes(load_config("shapes-ar", [decoder]), 2)
+    decoder = ["models={decoder: {head: pixels, train: full}}", "algorithm={name: ranke}"]
+    check_processes(load_config("shapes-ar", decoder), 2)
+    with pytest.raises(ConfigError, match=r"run\.place: window divides the policy, and models beside it need it whole"):
+        check_processes(load_config("shapes-ar", [*decoder, "run.place=window"]), 2)
 
 
 def test_a_bare_number_is_the_balance_by_gradient_norms():

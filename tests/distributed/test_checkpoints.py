@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from mmrl.training.run.checkpoints import Checkpoints, damage
 from tests.distributed.group import Group, start_group
-from tests.distributed.test_equal_numbers import BOUND, CASES, SHORT, TEXTS, largest_difference, tensors, train
+from tests.distributed.test_equal_numbers import BOUND, CASES, FURTHER, SHORT, TEXTS, largest_difference, tensors, train
 from tests.training.fork_server import ForkServer
 from tests.training.quickstart_run import SMALL, assert_same, contents, write_data
 
@@ -98,6 +99,22 @@ def test_models_beside_the_policy_are_resumed_by_another_number_of_processes(for
     run = resume(fork_server, tmp_path / "b", 3, "training.iterations=4")
     assert any(name.startswith("parameters.painter ") for name in tensors(run))
     assert Checkpoints(run).load_state().step == 4 and largest_difference(alone, run) <= BOUND
+
+
+@pytest.mark.slow
+def test_the_decoder_of_a_codec_is_resumed_by_another_number_of_processes(fork_server, tmp_path):
+    """Two updates of two calls each: the third process has none in the first."""
+    words = (*FURTHER["codec"], "training.updates=2", "stages.0.iterations=1")
+    alone = train(fork_server, tmp_path / "a", 1, *words, "training={iterations: 4}")
+    train(fork_server, tmp_path / "b", 3, *words, "training={iterations: 2}")
+    run = resume(fork_server, tmp_path / "b", 2, "training.iterations=4")
+    names = {name.split()[0] for name in tensors(run)}
+    assert names == {"parameters", "parameters.decoder", "parameters.judge"}
+    assert Checkpoints(run).load_state().step == 4 and largest_difference(alone, run) <= BOUND
+    average = "objective"  # of the decoder, whose pictures are rewarded
+    assert all(
+        torch.allclose(each, tensors(run, average)[name], atol=BOUND) for name, each in tensors(alone, average).items()
+    )
 
 
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])

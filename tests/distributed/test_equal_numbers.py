@@ -31,6 +31,11 @@ JOINT_PAINTER = (
     "models={painter: {kind: pipeline, model: shapeworld, train: lora, optimizer: {lr: 1.0e-4, eps: 1.0e-6}, sampling: "
     "{steps: 3, guidance_scale: 1.0, pipeline_args: {max_sequence_length: 1}, transition: {name: flow_sde}}}}"
 )
+CODEC = (
+    "models={decoder: {head: pixels, train: full, optimizer: {lr: 1.0e-3, eps: 1.0e-6}}, "
+    "judge: {head: discriminator, width: 8, train: full, optimizer: {lr: 1.0e-3, eps: 1.0e-6}}}"
+)
+NEAR = "perceptual: {name: 'mmrl_shapeworld.pictured_captions:ShapeDistance'}"
 TRAIN = "data.path=shapeworld:vlm-train"  # which has demonstrations
 CASES: dict[str, tuple[str, ...]] = {
     "flow-grpo": (
@@ -131,6 +136,14 @@ FURTHER: dict[str, tuple[str, ...]] = {
         "shapes-reasoning", "data={path: 'shapeworld:sums-train', groups: 4, group_size: 4, micro_batch: 4}",
         "models={tokens: {model: 'shapeworld:sums', head: value, train: full}}",
         "algorithm={name: oreal, critic: tokens}", "optimizer.eps=1e-6",
+    ),
+    "codec": (
+        "shapes-ar", "data={path: 'shapeworld:pictured-train', groups: 4, group_size: 4, micro_batch: 4}", CODEC,
+        "optimizer.eps=1e-6",
+        f"stages=[{{iterations: 5, algorithm: {{name: reconstruction, discriminator: judge, {NEAR}}}, "
+        "data: {micro_batch: 1}}]",
+        f"algorithm={{name: ranke, discriminator: judge, best: 2, {NEAR}, steady: {{decay: 0.5, every: 1}}}}",
+        "rewards=[{name: shapeworld_clip}]",
     ),
     "by-turns": (
         "shapes-vlm", "policy.model=shapeworld:vlm-worlds", JOINT_PAINTER,

@@ -48,7 +48,7 @@ class ChannelConfig(Section):
 
 def channel_errors(advantage: AdvantageConfig, config: TrainConfig) -> Iterator[str]:
     """Yield one message for each setting of `config` that cannot work with the channels of `advantage`."""
-    key, weights = "algorithm.advantage.channels", {each.name: each.weight for each in config.rewards}
+    key, weights = "algorithm.advantage.channels", {each.known_as: each.weight for each in config.rewards}
     used = {name for channel in advantage.channels for name in channel.rewards}
     if advantage.baseline not in ("group", "batch") or not advantage.uses_total or advantage.row_facts:
         yield f"{key}: each is estimated as one reward is, and {advantage.name} does otherwise: choose grpo or dr_grpo"
@@ -62,8 +62,8 @@ def channel_errors(advantage: AdvantageConfig, config: TrainConfig) -> Iterator[
             if weights.get(name) == 0:
                 yield f"{key}.{number}: {name} has the weight 0 in rewards, so this channel would not compare it"
     for number, reward in enumerate(summed(config.rewards)):
-        if reward.name not in used:
-            yield f"rewards.{number}: {reward.name} is in no channel, so nothing would learn from it: weight 0"
+        if reward.known_as not in used:
+            yield f"rewards.{number}: {reward.known_as} is in no channel, so nothing would learn from it: weight 0"
         if reward.gate is not None or reward.counts_if is not None:
             yield f"rewards.{number}: gate and counts_if decide on the total, which {key} does not look at"
     if config.data.group_sampling.name == "dynamic":

@@ -31,6 +31,8 @@ class RemoteReward(Reward):
 
         rewards: [{name: remote, args: {url: "http://127.0.0.1:8765", reward: clip_score}}]
 
+    A run may have several, of one service or of more. Of two with the same name there, one has another by `called`.
+
     A failure of the service or of the connection is transient: a suite scores again, and counts it by kind
     (`connection`, `timeout`, `http_429`, ...). A request whose response was lost is sent again under the same number,
     so that no answer is scored twice. One without a response after `SENDINGS` times `timeout_s` fails for good, since
@@ -42,7 +44,9 @@ class RemoteReward(Reward):
     source = "the service"
     concurrency: ClassVar[int] = 4
 
-    def __init__(self, url: str, reward: str, api_key_env: str = "", timeout_s: float = 120.0) -> None:
+    def __init__(
+        self, url: str, reward: str, api_key_env: str = "", timeout_s: float = 120.0, called: str = ""
+    ) -> None:
         """
         Args:
             url: of the service, such as http://127.0.0.1:8765.
@@ -50,6 +54,7 @@ class RemoteReward(Reward):
             api_key_env: the environment variable with the service's key, if it has one.
             timeout_s: the seconds that a response may take, the waiting in the service's queue included. A request is
                 sent three times, so that it fails after three times as long.
+            called: its name here, before a slash also in those of its further values; empty: as there.
 
         Raises:
             RewardError: the service cannot be reached, refuses the key, or has no such reward.
@@ -62,7 +67,8 @@ class RemoteReward(Reward):
         self._lock = threading.Lock()
         self._client: httpx.Client | None = None
         found = self._card(reward)
-        self.name = reward  # type: ignore[misc]  # of this reward, as in the service
+        self._served = reward
+        self.name = called or reward  # type: ignore[misc]  # of this reward
         low, high = found["range"]
         self.range = (-math.inf if low is None else low, math.inf if high is None else high)  # type: ignore[misc]
         self.needs, self.version = tuple(found["needs"]), str(found["version"])  # type: ignore[misc]
@@ -118,16 +124,26 @@ class RemoteReward(Reward):
 
     def _scored(self, output: RewardOutput, row: int) -> Scored:
         """Return what the service found for one answer, as this class's base expects it."""
-        status, detail = output.status[self.name][row], str(output.detail[row].get(self.name, ""))
+        status, detail = output.status[self._served][row], str(output.detail[row].get(self._served, ""))
         if status is Status.INVALID:
             return InvalidAnswer(detail)
         if status is not Status.OK:
-            failure = output.failures[row].get(self.name) if output.failures else None
+            failure = output.failures[row].get(self._served) if output.failures else None
             if failure is None:
                 return ScoringFailed(detail or f"the service says {status}", str(status))
             return ScoringFailed(detail, failure.kind, failure.transient, failure.retry_after_s)
-        values = {name: float(column[row]) for name, column in output.values.items() if math.isfinite(column[row])}
+        values = {
+            self._name_here(name): float(column[row])
+            for name, column in output.values.items()
+            if math.isfinite(column[row])
+        }
         return values if len(values) > 1 else values.get(self.name, math.nan)
+
+    def _name_here(self, name: str) -> str:
+        """Return the name of values that the service calls `name`."""
+        if name == self._served:
+            return self.name
+        return name if self.name == self._served else f"{self.name}/{name}"
 
     def _card(self, reward: str) -> dict[str, Any]:
         try:
@@ -142,7 +158,7 @@ class RemoteReward(Reward):
         return dict(cards[reward])
 
     def _output(self, body: bytes, size: int) -> RewardOutput:
-        path, limit = f"/v1/rewards/{self.name}/score", SENDINGS * self._timeout_s
+        path, limit = f"/v1/rewards/{self._served}/score", SENDINGS * self._timeout_s
         end = time.monotonic() + limit
         for sending in range(1, SENDINGS + 1):
             try:
@@ -159,8 +175,8 @@ class RemoteReward(Reward):
                 if err.kind not in ("truncated", "timeout") or sending == SENDINGS:
                     raise
                 continue
-            if self.name not in output.values:
-                raise ScoringFailed(f"{self._url} gave no values of {self.name}", "bad_response")
+            if self._served not in output.values:
+                raise ScoringFailed(f"{self._url} gave no values of {self._served}", "bad_response")
             return output
         raise AssertionError("unreachable")
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mmrl.algorithms.picture_decoding import best_of_groups, discriminator_loss, gradient_balance, realism_loss
 from mmrl.config.algorithms.decoder_turns import PerceptualConfig, RankEConfig, ReconstructionConfig
 from mmrl.config.named_models import POLICY
+from mmrl.distributed import processes
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability
 from mmrl.rewards.core.registry import load
@@ -31,6 +32,9 @@ from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.reward_gradient import DifferentiableReward
 from mmrl.training.rollouts.collect import reward_inputs
 from mmrl.training.rollouts.true_pictures import true_pictures
+
+TRUE, CHOSEN = 0, 1
+"""The numbers of the losses of RankE's decoder, by which they are dealt to the processes of a run."""
 
 
 class DecoderLosses:
@@ -117,6 +121,10 @@ class RankE(PolicyGradient):
 
     All rows of a group must lie in one update. Further metrics: `decoder/chosen`, the mean reward of the pictures that
     the decoder learns from.
+
+    The decoder's losses are of all pictures of an update together: of true ones because their two parts are balanced by
+    the lengths of their gradients. So with several processes, process 0 computes that of the true pictures, process 1
+    that of the chosen ones, each as one process would, and the sum of all gradients passes them on.
     """
 
     _config: RankEConfig
@@ -169,11 +177,12 @@ class RankE(PolicyGradient):
     ) -> None:
         """Add the gradients of the policy's loss, then those of the decoder's and the discriminator's."""
         super().accumulate(batches, factor, seeds, metrics, gathers_in_calls)
-        if self._config.reconstruction:
+        if self._config.reconstruction and processes.owns(TRUE):
             samples = {sample.id: sample for batch in batches for sample in batch.rollout.samples}
             pictures = true_pictures(list(samples.values()))
             self._losses.learn_true(pictures, self._config.adversarial, self._config.reconstruction, metrics)
-        self._learn_best(batches, metrics)
+        if processes.owns(CHOSEN):
+            self._learn_best(batches, metrics)
 
     def _learn_best(self, batches: Sequence[MicroBatch], metrics: MetricAccumulator) -> None:
         """Backpropagate the decoder's losses on the best pictures of each group."""

@@ -13,6 +13,7 @@ from mmrl.data.media.decode import load_image
 from mmrl.data.media.sample_media import answer_images
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
+from mmrl.distributed import processes
 from mmrl.errors import DataError
 from mmrl.rollout import Rollout
 from mmrl.training.experience import Experience, MicroBatch
@@ -27,10 +28,13 @@ class TruePictures:
     micro_batch: int  # samples of one call
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
-        """Return the samples of an iteration as rollouts without decisions."""
+        """Return the samples of an iteration as rollouts without decisions, each of which one process learns from."""
         samples = self.prompts.next()
         starts = range(0, len(samples), self.micro_batch)
-        rollouts = [_without_decisions(samples[start : start + self.micro_batch]) for start in starts]
+        rollouts = [
+            _without_decisions(samples[start : start + self.micro_batch], remote=not processes.owns(number))
+            for number, start in enumerate(starts)
+        ]
         batches = [MicroBatch.of_rows(rollout, torch.ones(rollout.rows)) for rollout in rollouts]
         return Experience(batches, {}, gap=0.0)
 
@@ -65,7 +69,7 @@ def check_pictures(samples: Sequence[Sample]) -> None:
         )
 
 
-def _without_decisions(samples: Sequence[Sample]) -> Rollout:
+def _without_decisions(samples: Sequence[Sample], remote: bool) -> Rollout:
     rows = len(samples)
     return Rollout(
         samples=list(samples),
@@ -75,4 +79,5 @@ def _without_decisions(samples: Sequence[Sample]) -> Rollout:
         channel=torch.zeros(rows, 1, dtype=torch.long),
         media=[None] * rows,
         policy_version=0,
+        remote=remote,
     )
