@@ -168,9 +168,9 @@ def train_discriminator(
     for _ in range(iterations):
         drives = drive(flow, judge, draw_rhythms(groups, generator)[group_index], generator, hold)
 
-        def replayed(drives: ChosenDrives = drives) -> Tensor:
-            logs = judge(drives.seen, drives.candidates).log_softmax(-1)
-            return logs.gather(-1, drives.chosen[..., None])[..., 0]
+        def replayed(counted: Tensor, drives: ChosenDrives = drives) -> Tensor:
+            logs = judge(drives.seen[counted], drives.candidates[counted]).log_softmax(-1)
+            return logs.gather(-1, drives.chosen[counted][:, None])[:, 0]
 
         reinforce(replayed, drives.log_probs, drives.mask, drives.arrived, group_index, optimizer, judge, epochs)
         if shift:
@@ -217,24 +217,25 @@ def train_directly(
             looks, paths = torch.stack(seen, dim=1), torch.stack(latents, dim=1)  # [B, D, SEEN], [B, D, S + 1, PLAN]
             alive = torch.stack(mask, dim=1)
 
-        def replayed(looks: Tensor = looks, paths: Tensor = paths) -> Tensor:  # [B, D (S - 1)]
-            logs = []
+        def replayed(counted: Tensor, looks: Tensor = looks, paths: Tensor = paths) -> Tensor:
+            plans = counted[:, :: STEPS - 1]  # [B, D]; the steps of a plan count together
+            path, look, logs = paths[plans], looks[plans], []
             for step, (sigma, sigma_next) in enumerate(pairwise(SIGMAS[:-1])):
-                x, following = paths[:, :, step].flatten(0, 1), paths[:, :, step + 1].flatten(0, 1)
-                mean, std = transition.moments(x, flow(x, sigma, looks.flatten(0, 1)), sigma, sigma_next)
+                x, following = path[:, step], path[:, step + 1]
+                mean, std = transition.moments(x, flow(x, sigma, look), sigma, sigma_next)
                 logs.append(transition.log_prob(following, mean, std) * PLAN)
-            return torch.stack(logs, dim=1).view(len(paths), -1)
+            return torch.stack(logs, dim=1).flatten()
 
         drawn_steps = alive.repeat_interleave(STEPS - 1, dim=1)
         with torch.no_grad():
-            before = replayed()
+            before = replayed(torch.ones_like(drawn_steps)).view_as(drawn_steps)
         reinforce(replayed, before, drawn_steps, cars.arrived, group_index, optimizer, flow, epochs)
         shares.append(cars.arrived.float().mean().item())
     return shares
 
 
 def reinforce(
-    replayed: Callable[[], Tensor],  # () -> [B, T] log-probabilities
+    replayed: Callable[[Tensor], Tensor],  # [B, T] bool -> [N], the log-probabilities of its N decisions
     before: Tensor,  # [B, T]
     mask: Tensor,  # [B, T] bool
     arrived: Tensor,  # [B] bool
@@ -243,12 +244,19 @@ def reinforce(
     trained: nn.Module,
     epochs: int,
 ) -> None:
-    """Take the steps of GRPO on recorded decisions, all of which have the advantage of their episode."""
+    """Take the steps of GRPO on recorded decisions, all of which have the advantage of their episode.
+
+    Decisions without an advantage have no gradient, and are not computed again.
+    """
     advantages = grpo_advantages(arrived.float(), group_index, std="group", ddof=0)[:, None].expand_as(before)
+    counted = mask & (advantages != 0)
+    old, wanted = before[counted][:, None], advantages[counted][:, None]
     for _ in range(epochs):
-        terms = clipped_policy_loss(replayed(), before, advantages, mask, CLIP, CLIP).loss
+        terms = clipped_policy_loss(
+            replayed(counted)[:, None], old, wanted, torch.ones_like(old, dtype=torch.bool), CLIP, CLIP
+        ).loss
         optimizer.zero_grad()
-        ((terms * mask).sum() / mask.sum()).backward()
+        (terms.sum() / mask.sum()).backward()
         nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
         optimizer.step()
 

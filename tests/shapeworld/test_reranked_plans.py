@@ -74,6 +74,25 @@ def test_a_discriminator_learns_which_plans_arrive():
     assert any(not torch.equal(value, before[name]) for name, value in flow.state_dict().items())
 
 
+def test_decisions_without_an_advantage_or_after_the_end_are_not_replayed_and_change_no_gradient():
+    """One of two groups of two episodes has equal outcomes; in the other, an episode ends after its first decision."""
+    mask = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
+    arrived, group_index = torch.tensor([True, False, True, True]), torch.tensor([0, 0, 1, 1])
+    layer, counted = torch.nn.Linear(1, 8, bias=False), []
+    before = layer.weight.detach().view(4, 2).clone()
+
+    def replayed(decisions):
+        counted.append(decisions)
+        return layer.weight.view(4, 2)[decisions]
+
+    optimizer = torch.optim.SGD(layer.parameters(), 1.0)
+    plans.reinforce(replayed, before, mask, arrived, group_index, optimizer, layer, epochs=1)
+    assert counted[0].tolist() == [[True, True], [True, False], [False, False], [False, False]]
+    moved = layer.weight.detach().view(4, 2) - before  # gradients of -ratio * advantage over 7 decisions, at most 1
+    wanted = torch.tensor([[1.0, 1.0], [-1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]) / 7
+    assert torch.allclose(moved, wanted, atol=1e-4)
+
+
 @pytest.mark.slow
 def test_direct_training_changes_the_flow_and_results_have_a_value_for_each_episode():
     flow = PlanFlow()
