@@ -351,7 +351,7 @@ def _is_reward(thing: Any) -> TypeGuard[type[Reward]]:
 
 
 def _signature(factory: type[Reward]) -> inspect.Signature:
-    """Return the arguments of a class; none if it has no `__init__`, where `inspect` reads those of `Reward.__new__`."""
+    """Return the arguments of a class: none without an `__init__`, where `inspect` reads `Reward.__new__`."""
     return inspect.Signature() if factory.__init__ is object.__init__ else inspect.signature(factory)
 
 
