@@ -2,7 +2,7 @@
 
     data.path: mine.jsonl                     one sample a line
     data.path: mine.txt                       one prompt a line
-    data.path: mine.csv                       one sample a row, under a row with the names of the columns; cells are texts
+    data.path: mine.csv                       one sample a row, all cells as texts, under a row of names
     data.path: mine.parquet                   one sample a row (needs pyarrow)
     data.path: folder                         written by datasets' `save_to_disk` (needs datasets); folder:split
     data.path: hf:owner/name:split            from the Hub; hf:owner/name/config:split with a configuration

@@ -25,7 +25,7 @@ from mmrl.build.policies import (
     use_servers,
     without_exploration,
 )
-from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
+from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards, unused_rewards
 from mmrl.build.training_setup import StageInputs, build_training_setup, samples_of_terms
 from mmrl.config.algorithms.base import SCORED
 from mmrl.config.batch_sizes import BatchPlan
@@ -258,8 +258,9 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         display = build_display(config.run.display if processes.is_main() else "quiet")
         for line in (str(policy.attention), *servers):
             display.message(line)
-        if caution := BatchPlan.of(config).idle_processes(processes.size()):
-            display.message(f"caution: {caution}")
+        for caution in (BatchPlan.of(config).idle_processes(processes.size()), unused_rewards(config, samples)):
+            if caution:
+                display.message(f"caution: {caution}")
         trainer = TrainingLoop(
             policy=policy,
             objective=setup.objective,
