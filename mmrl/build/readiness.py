@@ -1,4 +1,4 @@
-"""What a dry run finds missing: rewards that cannot be loaded, and data files that cannot be read."""
+"""Find what would stop a training: rewards that cannot be loaded, and data files that cannot be read."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Evaluation:
     def failures(self) -> list[str]:
         """Return a text for each reward that could not score some answers, with the most frequent reason."""
         texts = []
-        for name in self.values:
+        for name in (each for each in self.values if each != "total"):
             missing = [status in (Status.ERROR, Status.TIMEOUT) for status in self.status[name]]
             reasons = Counter(
                 reasons[name]
@@ -99,8 +99,10 @@ class Evaluation:
                 if fails and name in reasons
             )
             if reasons:
-                why = reasons.most_common(1)[0][0]
-                texts.append(f"{name} could not score {sum(missing):,} of {len(missing):,} answers, most often: {why}")
+                reason = reasons.most_common(1)[0][0]
+                texts.append(
+                    f"{name} could not score {sum(missing):,} of {len(missing):,} answers, most often: {reason}"
+                )
         return texts
 
     def answer(self, sample: int, draw: int = 0) -> str | None:

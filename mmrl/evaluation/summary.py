@@ -70,7 +70,7 @@ def summarise(runs: Sequence[Path]) -> Summary:
     if not runs:
         raise EvaluationError("there is no run to summarise")
     found = [summarise_run(Path(folder)) for folder in runs]
-    names = _told_apart([run.folder for run in found])
+    names = _distinct_names([run.folder for run in found])
     summaries = tuple(replace(run, name=name) for run, name in zip(found, names, strict=True))
     names = [name for name in summaries[0].changes if all(name in run.changes for run in summaries)]
     return Summary(
@@ -160,7 +160,7 @@ def _name(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}" if (folder.parent / "config.yaml").is_file() else folder.name
 
 
-def _told_apart(folders: Sequence[Path]) -> list[str]:
+def _distinct_names(folders: Sequence[Path]) -> list[str]:
     """Return names of runs: of folders that share a last part, as many parts as tell them apart."""
     parts = [folder.resolve().parts for folder in folders]
     names = [_name(Path(*each)) for each in parts]

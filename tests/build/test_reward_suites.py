@@ -97,8 +97,8 @@ def test_the_runs_own_code_may_score_a_source(tmp_path):
     samples = [Sample(id="a", prompt="", task="counting"), Sample(id="b", prompt="", rewards=(RewardChoice("format"),))]
     replaced = replace_named_rewards(samples, scoring)
     suite = build_reward_suite([], replaced, SharedLoader(), scoring=scoring)
-    asked = [RewardInput(each.id, 0, "", text="7", metadata={SAMPLE_REWARDS: each.rewards}) for each in replaced]
-    assert suite.score(asked).values["near"].tolist() == pytest.approx([0.5, float("nan")], nan_ok=True)
+    inputs = [RewardInput(each.id, 0, "", text="7", metadata={SAMPLE_REWARDS: each.rewards}) for each in replaced]
+    assert suite.score(inputs).values["near"].tolist() == pytest.approx([0.5, float("nan")], nan_ok=True)
     suite.close()
     others = [*replaced, Sample(id="c", rewards=(RewardChoice(f"{file}:other"),))]
     with pytest.raises(RewardError, match="by name alone"):

@@ -353,3 +353,13 @@ def test_every_command_has_help(command):
 @pytest.mark.parametrize("command", [["evaluate", "run"], ["environments", "watch", "run"], ["data", "direct", "a"]])
 def test_seeds_that_no_generator_takes_are_refused_by_their_option(command):
     assert "'--seed': Input should be greater than or equal to 0" in run(*command, "--seed=-1", code=2).stderr
+
+
+def test_the_code_after_an_export_loads_its_folder_from_here():
+    from mmrl.cli.export import _summary
+
+    content = SimpleNamespace(code='pipe = DiffusionPipeline.from_pretrained("shapes")')
+    done = SimpleNamespace(
+        model=SimpleNamespace(name="runs/a", step=4), folder=Path("exported/shapes"), files={"a": 1}, content=content
+    )
+    assert _summary(done).endswith('from_pretrained("exported/shapes")')

@@ -30,7 +30,7 @@ def test_differences_are_paired_per_run_and_averaged_over_runs(make_run):
     assert summary.runs[0].by_source["plain"]["redness"].difference.n == 20
 
 
-def test_runs_of_one_seed_in_other_folders_are_told_apart(make_run, tmp_path):
+def test_runs_in_folders_of_one_name_have_different_names(make_run, tmp_path):
     folder = make_run("seed-0", seed=0)
     copies = [tmp_path / "sweep" / rate / "seed-0" for rate in ("lr-1", "lr-2")]
     for copy in copies:

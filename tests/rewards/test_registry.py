@@ -112,9 +112,9 @@ def test_a_reward_without_arguments_takes_none():
 
 def test_a_function_is_described_by_its_own_text(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text('def plain(text): return 1.0\n\ndef told(text):\n    """How told it is."""\n    return 1.0\n')
+    file.write_text('def plain(text): return 1.0\n\ndef long(text):\n    """Long texts."""\n    return 1.0\n')
     assert describe(f"{file}:plain").startswith(f"{file}:plain: no description\n")
-    assert describe(f"{file}:told").startswith(f"{file}:told: How told it is.\n")
+    assert describe(f"{file}:long").startswith(f"{file}:long: Long texts.\n")
     assert load(f"{file}:plain").spec.summary == "no description"
 
 
