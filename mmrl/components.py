@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -32,6 +33,9 @@ from mmrl.errors import ConfigError
 from mmrl.suggestions import did_you_mean
 
 C = TypeVar("C")
+
+_FILE_MODULE = "mmrl_component_"
+"""The first letters of the names of modules that are files named as `path/to/file.py:Name`."""
 
 
 class Registry(Generic[C]):
@@ -172,6 +176,14 @@ def _has_weights(text: str) -> bool:
         return False
 
 
+def place_in_user_file(error: BaseException) -> str:
+    """Return "file.py, line 4", the last line of a file named as `path/to/file.py:Name` that `error` passed; or ""."""
+    for frame, line in reversed(list(walk_tb(error.__traceback__))):
+        if str(frame.f_globals.get("__name__", "")).startswith(_FILE_MODULE):
+            return f"{Path(frame.f_code.co_filename).name}, line {line}"
+    return ""
+
+
 def is_reference(name: str) -> bool:
     """Return whether `name` has the form `path/to/file.py:Name` or `package.module:Name`."""
     home, _, attribute = name.rpartition(":")
@@ -205,7 +217,7 @@ def _import_file(path: Path, error: type[Exception]) -> ModuleType:
         raise error(f"{path}: no such file; paths are relative to {Path.cwd()}")
     source = path.resolve()
     digest = hashlib.sha256(str(source).encode() + source.read_bytes()).hexdigest()[:12]
-    name = f"mmrl_component_{source.stem}_{digest}"
+    name = f"{_FILE_MODULE}{source.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, source)

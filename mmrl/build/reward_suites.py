@@ -45,14 +45,32 @@ def build_constraints(configured: Sequence[RewardConfig], rewards: Rewards) -> C
 
 def replace_named_rewards(samples: Sequence[Sample], scoring: ScoringConfig) -> list[Sample]:
     """Return the samples with the rewards that `scoring.by_source` has for their source or task."""
-    chosen = {
-        key: tuple(RewardChoice(reward.name, reward.weight, reward.args) for reward in rewards)
-        for key, rewards in scoring.by_source.items()
-    }
+    chosen = _choices_by_source(scoring)
     return [
         replace(sample, rewards=chosen[key]) if (key := _reward_key(sample, chosen)) is not None else sample
         for sample in samples
     ]
+
+
+def _choices_by_source(scoring: ScoringConfig) -> dict[str, tuple[RewardChoice, ...]]:
+    return {
+        key: tuple(RewardChoice(reward.name, reward.weight, reward.args) for reward in rewards)
+        for key, rewards in scoring.by_source.items()
+    }
+
+
+def unused_rewards(config: TrainConfig, samples: Sequence[Sample]) -> str:
+    """Return a caution if weighted rewards of the run score no sample, since all samples have others; else ""."""
+    named = {choice.name for sample in samples for choice in sample.rewards}
+    unused = [reward.name for reward in config.rewards if reward.weight and reward.name not in named]
+    if not unused or not all(sample.rewards for sample in samples):
+        return ""
+    kind = samples[0].task or samples[0].source
+    return (
+        f"rewards: {', '.join(unused)} scores no answer: each of the {len(samples):,} samples names its own rewards or "
+        f"has those of its task ({', '.join(sorted(named))}). For others, set scoring.by_source={{{kind}: "
+        f"[{{name: {unused[0]}}}]}}"
+    )
 
 
 def _reward_key(sample: Sample, chosen: Mapping[str, Any]) -> str | None:
@@ -96,8 +114,9 @@ def build_reward_suite(
     also = [WeightedReward(load(name), weight=0.0) for name in monitored]
     cache = ScoreCache(scoring.cache) if scoring.cache else None
     settings: dict[str, Any] = {"renormalise": scoring.renormalise, "min_valid_share": min_valid_share, "cache": cache}
-    if choices := distinct_choices(samples):
-        return RoutedRewards(default, choices, load=load, monitored=also, **settings)
+    trusted = list(_choices_by_source(scoring).values())
+    if choices := distinct_choices(samples, trusted):
+        return RoutedRewards(default, choices, load=load, trusted=trusted, monitored=also, **settings)
     return RewardSuite([*default, *also], **settings)
 
 

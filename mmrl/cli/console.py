@@ -28,12 +28,16 @@ def progress_bar(work: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def quiet_diffusers() -> Iterator[None]:
-    """Suppress diffusers' warnings in a `with` block."""
+    """Suppress the warnings of diffusers, and of transformers' tokenizers, in a `with` block."""
     from diffusers.utils import logging
+    from transformers.utils import logging as transformers_logging
 
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
+    libraries = (logging, transformers_logging)
+    before = [library.get_verbosity() for library in libraries]
+    for library in libraries:
+        library.set_verbosity_error()
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        for library, level in zip(libraries, before, strict=True):
+            library.set_verbosity(level)

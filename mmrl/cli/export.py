@@ -48,7 +48,8 @@ def export(
 
 def _summary(done: ExportedFolder) -> str:
     files = "\n".join(f"  {name}  {_size(size)}" for name, size in done.files.items())
-    return f"{done.model.name}, iteration {done.model.step}: {done.folder}\n{files}\n\n{done.content.code}"
+    code = done.content.code.replace(f'"{done.folder.name}"', f'"{done.folder.as_posix()}"')
+    return f"{done.model.name}, iteration {done.model.step}: {done.folder}\n{files}\n\n{code}"
 
 
 def _size(size: int) -> str:

@@ -100,6 +100,8 @@ def _table(rows: list[ScoreRow]) -> Table:
         values, counted = score_folder.known(rows, name), score_folder.counts(rows, name)
         numbers = [f"{each:.4g}" for each in (fmean(values), min(values), max(values))] if values else ["-"] * 3
         reasons = ", ".join(f"{kind} {n}" for kind, n in score_folder.kinds(rows, name).most_common())
+        if detail := score_folder.reason(rows, name):
+            reasons = f"{reasons}: {detail}"
         states = [str(counted[status]) for status in ("ok", "invalid", "error", "timeout")]
         table.add_row(Text(name), *numbers, *states, Text(reasons))
     return table

@@ -107,15 +107,17 @@ def show(
 
 
 def _find(name: str) -> Study:
-    """Return a study by its own name, by its file, or by the name or key of its system."""
+    """Return a study by its own name, by its file, by the name or key of its system, or by its paper's title."""
     from mmrl.errors import ConfigError
     from mmrl.studies.study import load_study
-    from mmrl.studies.systems import study_of_system
+    from mmrl.studies.systems import study_of_system, study_of_title
 
     try:
         return load_study(name)
     except ConfigError:
-        if Path(name).suffix in (".yaml", ".yml") or (study := study_of_system(name)) is None:
+        if Path(name).suffix in (".yaml", ".yml"):
+            raise
+        if (study := study_of_system(name) or study_of_title(name)) is None:
             raise
         return study
 

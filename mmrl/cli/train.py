@@ -55,6 +55,7 @@ def train(
         if config.run.servers is not None:
             _print_servers(config.run.servers)
         _print_memory(config)
+        _print_missing(config)
     if dry_run:
         return
     folder = train_run(config, resume=resume)
@@ -125,6 +126,14 @@ def _print_servers(settings: ServersConfig) -> None:
     else:
         rows = [(url, words) for url, _, words in server_status(settings)]
     _print_table("Servers of run.servers", rows)
+
+
+def _print_missing(config: TrainConfig) -> None:
+    from mmrl.build.readiness import missing
+    from mmrl.cli.console import console
+
+    for problem in missing(config):
+        console().print(f"Training would stop: {problem}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _print_memory(config: TrainConfig) -> None:

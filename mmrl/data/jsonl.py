@@ -51,7 +51,7 @@ def read_samples(path: Path | str) -> list[Sample]:
 
 
 def scan_samples(path: Path | str) -> Iterator[Line]:
-    """Yield the lines of a JSON Lines file, invalid ones with all their problems.
+    """Yield the lines of a JSON Lines file, invalid ones with all their problems. In a `.txt` file a line is a prompt.
 
     Raises:
         DataError: the file cannot be read.
@@ -68,7 +68,10 @@ def scan_samples(path: Path | str) -> Iterator[Line]:
                     continue
                 if not text:
                     continue
-                sample, problems = _read_text(text, f"{path.stem}-{number}")
+                default_id = f"{path.stem}-{number}"
+                sample, problems = (
+                    read_row({"prompt": text}, default_id) if path.suffix == ".txt" else _read_text(text, default_id)
+                )
                 if sample is not None and (first := lines_by_id.setdefault(sample.id, number)) != number:
                     problems = [f"the id {sample.id!r} is already that of line {first}"]
                 yield Line(number, sample, tuple(problems))
@@ -135,7 +138,7 @@ def _read_text(text: str, default_id: str) -> tuple[Sample | None, list[str]]:
     except _SetTwice as err:
         return None, [f"has the key {err.args[0]!r:.80} twice in one object: keep one of them"]
     except json.JSONDecodeError as err:
-        return None, [f"is not JSON: {err.msg} at column {err.colno}"]
+        return None, [f"is not JSON: {err.msg.removesuffix(' at')} at column {err.colno}"]
     except ValueError as err:  # a number of more digits than Python reads
         return None, [f"is not JSON that can be read: {err}"]
     except RecursionError:

@@ -1,6 +1,8 @@
-"""Sources of samples: JSON Lines, Parquet, and data sets of Hugging Face.
+"""Sources of samples: JSON Lines, prompts as text, CSV, Parquet, and data sets of Hugging Face.
 
     data.path: mine.jsonl                     one sample a line
+    data.path: mine.txt                       one prompt a line
+    data.path: mine.csv                       one sample a row, all cells as texts, under a row of names
     data.path: mine.parquet                   one sample a row (needs pyarrow)
     data.path: folder                         written by datasets' `save_to_disk` (needs datasets); folder:split
     data.path: hf:owner/name:split            from the Hub; hf:owner/name/config:split with a configuration
@@ -12,6 +14,7 @@ table as bytes become data URIs, all of them in memory: beyond a few GB, write t
 
 from __future__ import annotations
 
+import csv
 import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -107,7 +110,7 @@ def locate(path: str, number: int) -> str:
 
 
 def _is_table(path: str) -> bool:
-    return path.startswith("hf:") or path.endswith(".parquet") or _saved(path) is not None
+    return path.startswith("hf:") or path.endswith((".csv", ".parquet")) or _saved(path) is not None
 
 
 def _saved(path: str) -> Path | None:
@@ -132,7 +135,26 @@ def _scan_rows(path: str, columns: Mapping[str, str]) -> Iterator[Line]:
         yield Line(number, sample, tuple(problems))
 
 
+def _csv_rows(path: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a CSV file in UTF-8; an empty cell is None."""
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            for number, row in enumerate(reader):
+                if None in row:
+                    raise DataError(
+                        f"{path}: row {number} (line {reader.line_num}) has more cells than there are columns: write "
+                        "a text with a comma between double quotes"
+                    )
+                yield {column: cell or None for column, cell in row.items()}
+    except (OSError, UnicodeDecodeError, csv.Error) as err:
+        raise DataError(f"{path}: cannot be read as CSV in UTF-8: {err}") from None
+
+
 def _rows(path: str) -> Iterator[dict[str, Any]]:
+    if path.endswith(".csv"):
+        yield from _csv_rows(path)
+        return
     if path.endswith(".parquet"):
         parquet = _require("pyarrow.parquet", "Parquet", "pyarrow")
         arrow = _require("pyarrow", "Parquet", "pyarrow")

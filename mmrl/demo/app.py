@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from mmrl.demo.tab_video import video_tab
 from mmrl.demo.tab_vlm import vlm_tab
 from mmrl.demo.tab_vote import vote_tab
 from mmrl.demo.votes import VoteFile
+from mmrl.errors import ConfigError
 
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
 QUEUE = 64  # requests of users that may wait
@@ -84,15 +86,26 @@ class RunningApp:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def check_port(host: str, port: int) -> None:
+    """Raise `ConfigError`, before any model is loaded, if nothing can listen at the port."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(found[0], found[1]) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(found[4])
+    except OSError as err:
+        raise ConfigError(f"cannot listen at {host}, port {port}: {err.strerror}; --port chooses another") from None
+
+
 def serve(subjects: Sequence[str], host: str, port: int, votes: Path | None, open_browser: bool) -> RunningApp:
     """Start the app in background threads. `subjects` are runs or checkpoints: RUN, RUN@40, RUN@best.
 
     `votes` is the file of preference pairs; None: in the folder `votes` of the first run.
 
     Raises:
-        ConfigError: a subject is no run, or has no such checkpoint.
-        OSError: the port is taken.
+        ConfigError: a subject is no run, or has no such checkpoint, or nothing can listen at the port.
     """
+    check_port(host, port)
     columns = CheckpointColumns(subjects)
     folder = Path(tempfile.mkdtemp(prefix=f"mmrl-demo-{os.getpid()}-"))
     os.environ["GRADIO_TEMP_DIR"] = str(folder)

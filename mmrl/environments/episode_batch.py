@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
+from mmrl.components import place_in_user_file
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.environments.environment import Environment, Episode, Step
@@ -158,7 +159,8 @@ def turn_rewards_of(outcome: Mapping[str, Any], turns: int) -> dict[str, list[fl
 
 def error_of(error: BaseException) -> tuple[str, str]:
     """Return the kind of failure of an exception, and its text of at most `MAX_DETAIL` characters."""
-    return "error", f"{type(error).__name__}: {error}"[:MAX_DETAIL]
+    place = place_in_user_file(error)
+    return "error", f"{type(error).__name__}: {error}"[:MAX_DETAIL] + (f" ({place})" if place else "")
 
 
 def _outcome_of(episode: Episode) -> dict[str, Any]:

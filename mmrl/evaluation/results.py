@@ -88,6 +88,23 @@ class Evaluation:
         """Return the number of rows that should be scored by a reward and were not."""
         return int(np.isnan(self.by_prompt(name)[self.requested(name)]).sum())
 
+    def failures(self) -> list[str]:
+        """Return a text for each reward that could not score some answers, with the most frequent reason."""
+        texts = []
+        for name in (each for each in self.values if each != "total"):
+            missing = [status in (Status.ERROR, Status.TIMEOUT) for status in self.status[name]]
+            reasons = Counter(
+                reasons[name]
+                for reasons, fails in zip(self.failure_reasons, missing, strict=False)
+                if fails and name in reasons
+            )
+            if reasons:
+                reason = reasons.most_common(1)[0][0]
+                texts.append(
+                    f"{name} could not score {sum(missing):,} of {len(missing):,} answers, most often: {reason}"
+                )
+        return texts
+
     def answer(self, sample: int, draw: int = 0) -> str | None:
         """Return the text of one row; None for a picture."""
         return self.answers[sample * self.draws + draw] if self.answers else None

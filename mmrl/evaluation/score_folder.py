@@ -135,6 +135,12 @@ def kinds(rows: Sequence[ScoreRow], name: str) -> Counter[str]:
     return Counter(row.failures[name] for row in rows if name in row.failures)
 
 
+def reason(rows: Sequence[ScoreRow], name: str) -> str:
+    """Return the most frequent text of why pictures could not be scored; "" if all were."""
+    texts = Counter(row.detail[name] for row in rows if name in row.failures and row.detail.get(name))
+    return texts.most_common(1)[0][0] if texts else ""
+
+
 def lower_names(rows: Sequence[ScoreRow]) -> set[str]:
     """Return the names where lower is better: all scores of rewards with that direction."""
     return {name for row in rows for name in row.lower}

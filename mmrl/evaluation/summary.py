@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +69,9 @@ def summarise(runs: Sequence[Path]) -> Summary:
     """
     if not runs:
         raise EvaluationError("there is no run to summarise")
-    summaries = tuple(summarise_run(Path(folder)) for folder in runs)
+    found = [summarise_run(Path(folder)) for folder in runs]
+    names = _distinct_names([run.folder for run in found])
+    summaries = tuple(replace(run, name=name) for run, name in zip(found, names, strict=True))
     names = [name for name in summaries[0].changes if all(name in run.changes for run in summaries)]
     return Summary(
         runs=summaries,
@@ -156,6 +158,20 @@ def _headline(record: RunRecord, names: Sequence[str]) -> str:
 def _name(folder: Path) -> str:
     """Return the name of the folder, with the run's before it if the folder is inside a run."""
     return f"{folder.parent.name}/{folder.name}" if (folder.parent / "config.yaml").is_file() else folder.name
+
+
+def _distinct_names(folders: Sequence[Path]) -> list[str]:
+    """Return names of runs: of folders that share a last part, as many parts as tell them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    names = [_name(Path(*each)) for each in parts]
+    apart = []
+    for own, name in zip(parts, names, strict=True):
+        others = [other for other, its in zip(parts, names, strict=True) if its == name and other != own]
+        count = name.count("/") + 1
+        while any(other[-count:] == own[-count:] for other in others):
+            count += 1
+        apart.append("/".join(own[-count:]) if others else name)
+    return apart
 
 
 def _diversity(record: RunRecord, before: Evaluation, after: Evaluation) -> tuple[float, float] | None:

@@ -68,6 +68,13 @@ def study_of_system(name: str) -> Study | None:
     return found
 
 
+def study_of_title(words: str) -> Study | None:
+    """Return the study in whose paper's title these words are, in any case; None if they are in none or several."""
+    wanted = words.strip().casefold()
+    found = [study for study in list_studies() if wanted in study.config.paper.title.casefold()]
+    return found[0] if len(found) == 1 and wanted else None
+
+
 def recipe_of_system(name: str) -> str | None:
     """Return the recipe of the system of this key or name, its own or its study's; None if it is no system's name.
 

@@ -25,7 +25,7 @@ from mmrl.build.policies import (
     use_servers,
     without_exploration,
 )
-from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
+from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards, unused_rewards
 from mmrl.build.training_setup import StageInputs, build_training_setup, samples_of_terms
 from mmrl.config.algorithms.base import SCORED
 from mmrl.config.batch_sizes import BatchPlan
@@ -103,10 +103,12 @@ class Evaluator:
         self._suite = build_rewards(config, scored, load_reward, monitored=settings.rewards)
         check_reward_models(self._suite, models)
         self._monitor = _hacking_monitor(config, self._suite, load_reward, run)
+        self._failures: list[str] = []
 
     def __call__(self, step: int) -> Mapping[str, float]:
         """Evaluate, keep scores and pictures in the run's folder, and return means by name."""
         metrics: dict[str, float] = {}
+        self._failures = []
         for name, (samples, draws, sampling) in self._sets.items():
             with self._sampled_from():
                 scored = evaluate(
@@ -146,11 +148,12 @@ class Evaluator:
         if name == "groups":
             return {"evaluation/diversity": scored.diversity or 0.0}
         scored.save(self._folder(name), pictures=self._pictures)
+        self._failures += scored.failures() if name == "validation" else []
         return scored.metrics() | (self._monitor.update(scored) if name == "validation" else {})
 
     def warnings(self) -> Sequence[str]:
-        """Return warnings about the last evaluation, such as signs of reward hacking."""
-        return self._monitor.warnings
+        """Return warnings about the last evaluation, such as answers without scores, and signs of reward hacking."""
+        return [*self._failures, *self._monitor.warnings]
 
     def close(self) -> None:
         """Stop the threads of the rewards."""
@@ -258,8 +261,9 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         display = build_display(config.run.display if processes.is_main() else "quiet")
         for line in (str(policy.attention), *servers):
             display.message(line)
-        if caution := BatchPlan.of(config).idle_processes(processes.size()):
-            display.message(f"caution: {caution}")
+        for caution in (BatchPlan.of(config).idle_processes(processes.size()), unused_rewards(config, samples)):
+            if caution:
+                display.message(f"caution: {caution}")
         trainer = TrainingLoop(
             policy=policy,
             objective=setup.objective,

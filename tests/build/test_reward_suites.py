@@ -4,12 +4,12 @@ import pytest
 from pydantic import ValidationError
 
 from mmrl.build.config_checks import check
-from mmrl.build.reward_suites import build_reward_suite, replace_named_rewards
+from mmrl.build.reward_suites import build_reward_suite, replace_named_rewards, unused_rewards
 from mmrl.config.loading.load import parse_config
 from mmrl.config.rewards import RewardConfig, ScoringConfig
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import ConfigError
-from mmrl.rewards import RewardInput
+from mmrl.rewards import RewardError, RewardInput
 from mmrl.rewards.core.reward_io import SAMPLE_REWARDS
 from mmrl.rewards.core.routing import SharedLoader
 
@@ -88,3 +88,35 @@ data: {{path: "shapeworld:train"}}
 """
     with pytest.raises(ConfigError, match=message):
         check(parse_config(recipe, "tiny.yaml", ()))
+
+
+def test_the_runs_own_code_may_score_a_source(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def near(text): return 0.5\nnear.range = (0.0, 1.0)\n")
+    scoring = ScoringConfig(by_source={"counting": [{"name": f"{file}:near"}]})
+    samples = [Sample(id="a", prompt="", task="counting"), Sample(id="b", prompt="", rewards=(RewardChoice("format"),))]
+    replaced = replace_named_rewards(samples, scoring)
+    suite = build_reward_suite([], replaced, SharedLoader(), scoring=scoring)
+    inputs = [RewardInput(each.id, 0, "", text="7", metadata={SAMPLE_REWARDS: each.rewards}) for each in replaced]
+    assert suite.score(inputs).values["near"].tolist() == pytest.approx([0.5, float("nan")], nan_ok=True)
+    suite.close()
+    others = [*replaced, Sample(id="c", rewards=(RewardChoice(f"{file}:other"),))]
+    with pytest.raises(RewardError, match="by name alone"):
+        build_reward_suite([], others, SharedLoader(), scoring=scoring)
+
+
+def test_rewards_that_score_no_sample_are_named():
+    counted = Sample(id="a", task="counting", rewards=(RewardChoice("count_exact"),))
+    recipe = """
+name: tiny
+policy: {kind: vlm, model: no-such-model}
+rewards: [{name: numeric}, {name: format, weight: 0}]
+data: {path: mine.jsonl}
+"""
+    config = parse_config(recipe, "tiny.yaml", ())
+    assert unused_rewards(config, [counted, counted]) == (
+        "rewards: numeric scores no answer: each of the 2 samples names its own rewards or has those of its task "
+        "(count_exact). For others, set scoring.by_source={counting: [{name: numeric}]}"
+    )
+    assert not unused_rewards(config, [counted, Sample(id="b")])
+    assert not unused_rewards(config, [Sample(id="b", rewards=(RewardChoice("numeric"),))])

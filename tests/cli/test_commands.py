@@ -120,6 +120,24 @@ def test_dry_run_estimates_memory_and_rejects_unsupported_settings():
     )
 
 
+def test_dry_run_names_what_would_stop_training(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n{"promt": "b"}\n')
+    (tmp_path / "mine.py").write_text("def score(image): return 1.0\n")
+    data = ("data.path=bad.jsonl", "data.validation=none.txt", "data.heldout=null")
+    printed = run(
+        "train", "quickstart", *data, "rewards.0.name=mine.py:scor", "evaluation.rewards=[shapewrld]", "--dry-run"
+    )
+    assert [line for line in printed.stdout.splitlines() if line.startswith("Training would stop")] == [
+        "Training would stop: rewards.0.name: mine.py:scor: mine.py has no 'scor'; did you mean score?",
+        "Training would stop: evaluation.rewards.0: there is no reward 'shapewrld': did you mean shapeworld or "
+        "shapeworld_clip or shapeworld_edit? One of your own is path/to/file.py:Name.",
+        "Training would stop: data.path: bad.jsonl:2: 'promt' is not a key of Sample: did you mean prompt?",
+        "Training would stop: data.validation: none.txt: cannot be read: No such file or directory",
+    ]
+    assert "Training would stop" not in run("train", "quickstart", "rewards.0.name=mine.py:score", "--dry-run").stdout
+
+
 def test_dry_run_counts_the_memory_of_a_small_model_that_writes():
     small = ("data={path: 'shapeworld:vlm-development', validation: null, groups: 2, group_size: 4, micro_batch: 4}",)
     printed = run("train", "shapes-vlm", *small, "evaluation={}", "--dry-run").stdout
@@ -335,3 +353,13 @@ def test_every_command_has_help(command):
 @pytest.mark.parametrize("command", [["evaluate", "run"], ["environments", "watch", "run"], ["data", "direct", "a"]])
 def test_seeds_that_no_generator_takes_are_refused_by_their_option(command):
     assert "'--seed': Input should be greater than or equal to 0" in run(*command, "--seed=-1", code=2).stderr
+
+
+def test_the_code_after_an_export_loads_its_folder_from_here():
+    from mmrl.cli.export import _summary
+
+    content = SimpleNamespace(code='pipe = DiffusionPipeline.from_pretrained("shapes")')
+    done = SimpleNamespace(
+        model=SimpleNamespace(name="runs/a", step=4), folder=Path("exported/shapes"), files={"a": 1}, content=content
+    )
+    assert _summary(done).endswith('from_pretrained("exported/shapes")')

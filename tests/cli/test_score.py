@@ -169,3 +169,12 @@ def test_score_help_imports_no_torch():
     heavy = "print([m for m in ('torch', 'numpy', 'openai', 'PIL', 'mmrl.rewards') if m in sys.modules])"
     output = subprocess.run([sys.executable, "-c", code + heavy], capture_output=True, text=True, check=True).stdout
     assert "--reward" in output and output.strip().endswith("[]")
+
+
+def test_the_table_has_the_reason_of_missing_scores(drawn):
+    (drawn / "mine.py").write_text('def score(references):\n    return references["level"]\n')
+    output = run(
+        *("-r", f"{drawn / 'mine.py'}:score", "-r", "compressibility"),
+        *("--images", drawn / "drawn", "--prompts", drawn / "prompts.txt", "--out", drawn / "out"),
+    ).output
+    assert "error 6: KeyError: 'level' (mine.py, line 2)" in " ".join(output.split())

@@ -18,6 +18,7 @@ from mmrl.config.loading.load import parse_config
 from mmrl.config.loading.overrides import check_set_once
 from mmrl.config.loading.schema import dotted, key_paths
 from mmrl.config.rewards import RewardConfig
+from mmrl.workflows.train_reward import load_reward_recipe
 
 SMALLEST = "{name: tiny, policy: {model: m}, rewards: [{name: r}], data: {path: d.jsonl}}"
 RECIPES = [recipe.name for recipe in list_recipes()]
@@ -317,3 +318,8 @@ def test_unknown_keys_without_a_near_match_list_the_known_keys():
     assert problems(SMALLEST, "algorithm.clip.xyzzy=1") == [
         "command line: algorithm.clip.xyzzy is not a key of ClipConfig, whose keys are low, high, dual"
     ]
+
+
+def test_a_misspelt_key_of_a_reward_model_names_one_of_its_own_keys():
+    with pytest.raises(ConfigError, match=r"training.stesp is not a key of .*: did you mean training.steps\?"):
+        load_reward_recipe("shapes-preferences", ["training.stesp=3"])

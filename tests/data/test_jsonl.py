@@ -55,6 +55,7 @@ def test_lines_without_an_id_are_named_by_place_and_blank_lines_skipped(tmp_path
         ('{"prompt": "y", "answer": ' + "1" * 5000 + "}", r"data.jsonl:2: is not JSON that can be read: .*4300 digits"),
         ('{"prompt": "y", "prompt": "z"}', r"data.jsonl:2: has the key 'prompt' twice in one object: keep one of them"),
         ('{"prompt": "y", "metadata": {"a": 1, "b": 2, "a": 1}}', r"data.jsonl:2: has the key 'a' twice"),
+        ('{"prompt": "y', r"data.jsonl:2: is not JSON: Unterminated string starting at column 12"),
         ('{"prompt": "y"', r"data.jsonl:2: is not JSON: Expecting ',' delimiter at column 15"),
         ('["y"]', r"data.jsonl:2: is a list; a sample is an object"),
         ('{"promt": "y"}', r"data.jsonl:2: 'promt' is not a key of Sample: did you mean prompt\?"),

@@ -124,6 +124,41 @@ def test_bad_rows_are_reported_by_number(tmp_path, columns, problem):
     assert f"{locate(path, bad.number)}: {bad.problems[0]}".startswith(path)
 
 
+def test_csv_rows_are_samples_and_other_columns_metadata(tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text('id,prompt,level\n1,a red circle,1\n2,"a blue square, large",\n', encoding="utf-8-sig")
+    assert [(sample.id, sample.prompt, sample.metadata) for sample in load_source(str(file))] == [
+        ("1", "a red circle", {"level": "1"}),
+        ("2", "a blue square, large", {}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"id,prompt\n1,a red circle, large\n", r"mine.csv: row 0 \(line 2\) has more cells than there are columns"),
+        (b'id,prompt\n1,"a red circle\n', "mine.csv: cannot be read as CSV in UTF-8: unexpected end of data"),
+        (b"id,prompt\n1,\xff\n", "mine.csv: cannot be read as CSV in UTF-8: .*invalid start byte"),
+        (b"id,promt\n1,a\n", "mine.csv: row 0: 'promt' is not a key of a sample: did you mean prompt?"),
+        (b"id,prompt\n", "mine.csv: holds no samples"),
+    ],
+)
+def test_bad_csv_raises_with_the_place(tmp_path, content, message):
+    file = tmp_path / "mine.csv"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        load_source(str(file))
+
+
+def test_a_line_of_a_text_file_is_a_prompt(tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text('a red circle\n\n{"not": "JSON"}\n')
+    assert [(sample.id, sample.prompt) for sample in load_source(str(file))] == [
+        ("mine-1", "a red circle"),
+        ("mine-3", '{"not": "JSON"}'),
+    ]
+
+
 def test_unreadable_sources_raise(tmp_path, monkeypatch):
     (tmp_path / "text.parquet").write_text("hello")
     with pytest.raises(DataError, match=r"text\.parquet: cannot be read as Parquet"):

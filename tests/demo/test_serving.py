@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import uuid
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -11,7 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from mmrl.demo.app import serve
 from mmrl.demo.request_validation import MOST_AT_ONCE, MOST_BODY
+from mmrl.errors import ConfigError
 from tests.demo.app_process import started
 
 pytest.importorskip("gradio")
@@ -167,3 +170,12 @@ def test_pages_have_a_content_security_policy(client):
 def test_server_has_no_api_documentation(client):
     for door in ("docs", "redoc", "openapi.json", "gradio_api/mcp/sse", "monitoring"):
         assert client.get(door).status_code in (401, 403, 404), door
+
+
+def test_a_taken_port_is_named_before_a_model_is_loaded():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"cannot listen at 127.0.0.1, port {port}: .*; --port chooses another"):
+            serve(["no-run"], "127.0.0.1", port, votes=None, open_browser=False)

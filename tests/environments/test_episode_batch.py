@@ -6,8 +6,10 @@ import time
 
 import pytest
 
+from mmrl.components import load_reference
 from mmrl.data.sample import Sample
 from mmrl.environments import EpisodeBatch
+from mmrl.environments.episode_batch import error_of
 from tests.environments.worlds import READER, Countdown
 
 
@@ -66,3 +68,12 @@ def test_equal_actions_give_equal_steps():
     for actions in ({n: str(9 - n) for n in range(4)}, {n: str(n) for n in range(4)}):
         assert first.step(actions) == second.step(actions)
     assert first.outcomes() == second.outcomes()
+
+
+def test_an_error_in_a_users_file_is_recorded_with_its_line(tmp_path):
+    file = tmp_path / "world.py"
+    file.write_text("def step(action):\n    raise KeyError(action)\n")
+    step = load_reference(f"{file}:step")
+    with pytest.raises(KeyError) as raised:
+        step("left")
+    assert error_of(raised.value) == ("error", "KeyError: 'left' (world.py, line 2)")

@@ -53,6 +53,10 @@ def test_failed_scores_are_excluded_from_means_and_counted():
     assert result.mean("redness") == pytest.approx((values[0] + values[2]) / 2, rel=1e-6)
     assert result.failed("redness") == 1 and result.counts["redness"] == {"ok": 2, "error": 1}
     assert result.metrics()["evaluation_failed/redness"] == 1
+    assert [text.partition(": ")[0] for text in result.failures()] == [
+        "redness could not score 1 of 3 answers, most often"
+    ]
+    assert not run(PaintPolicy(), samples[:1], draws=1).failures()
     lost = run(PaintPolicy(), samples[1:2], draws=1)
     assert math.isnan(lost.mean("redness")) and paired_difference(lost.values["redness"], values[:1]).n == 0
 

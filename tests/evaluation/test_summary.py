@@ -30,6 +30,15 @@ def test_differences_are_paired_per_run_and_averaged_over_runs(make_run):
     assert summary.runs[0].by_source["plain"]["redness"].difference.n == 20
 
 
+def test_runs_in_folders_of_one_name_have_different_names(make_run, tmp_path):
+    folder = make_run("seed-0", seed=0)
+    copies = [tmp_path / "sweep" / rate / "seed-0" for rate in ("lr-1", "lr-2")]
+    for copy in copies:
+        shutil.copytree(folder, copy)
+    assert [run.name for run in summarise(copies).runs] == ["lr-1/seed-0", "lr-2/seed-0"]
+    assert [run.name for run in summarise([copies[0], copies[0]]).runs] == ["seed-0", "seed-0"]
+
+
 def test_tables_hold_every_number(make_run):
     runs = [make_run(f"seed-{seed}", seed=seed, failed=2) for seed in range(2)]
     console = Console(width=160, file=io.StringIO())

@@ -102,6 +102,37 @@ def test_entry_points_are_imported_on_load_only(package):
     ]
 
 
+def test_a_reward_without_arguments_takes_none():
+    with pytest.raises(RewardError, match=r"count_exact\(\): got an unexpected keyword argument 'relative'"):
+        load("count_exact", relative=0.1)
+    with pytest.raises(TypeError, match="CountExact takes no arguments, and got relative"):
+        registry.reward_class("count_exact")(relative=0.1)
+    assert describe("count_exact").endswith("arguments  none")
+
+
+def test_a_function_is_described_by_its_own_text(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text('def plain(text): return 1.0\n\ndef long(text):\n    """Long texts."""\n    return 1.0\n')
+    assert describe(f"{file}:plain").startswith(f"{file}:plain: no description\n")
+    assert describe(f"{file}:long").startswith(f"{file}:long: Long texts.\n")
+    assert load(f"{file}:plain").spec.summary == "no description"
+
+
+def test_an_error_of_a_users_file_names_its_line(tmp_path):
+    file = tmp_path / "raising.py"
+    file.write_text(
+        'def look(references):\n    return references["foo"]\n\ndef score(text, references): return look(references)\n'
+    )
+    assert load(f"{file}:score").score([ask(text="a")]).detail[0]["score"] == "KeyError: 'foo' (raising.py, line 2)"
+
+
+def test_a_map_without_the_rewards_own_name_is_named_as_such(tmp_path):
+    file = tmp_path / "maps.py"
+    file.write_text('def score(text): return {"total": 1.0, "x": 2.0}\n')
+    detail = load(f"{file}:score").score([ask(text="a")]).detail[0]["score"]
+    assert detail == "score returned the keys total, x, without its own value 'score'"
+
+
 def test_failed_entry_point_imports_raise_with_the_reason(package):
     package("broken_rewards", "import a_missing_module", "broken = broken_rewards:Thing")
     with pytest.raises(RewardError, match=r"'broken' cannot be imported from broken_rewards:Thing.*a_missing_module"):

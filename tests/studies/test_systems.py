@@ -23,6 +23,7 @@ from mmrl.studies.systems import (
     published_results,
     recipe_of_system,
     study_of_system,
+    study_of_title,
     systems_page,
     unknown_keys,
     verdict_counts,
@@ -108,6 +109,11 @@ def test_the_table_has_the_difference_on_which_a_verdict_rests():
     assert result is not None and [claim.verdict for claim in result.claims] == ["holds", "holds", "not told apart"]
     assert "| not told apart | claims that hold: 2 of 3; aligned = all within 0.05: -0.046 (" in rows["LIMR"]
     assert "| holds | " in rows["GDPO"] and "claims that hold" not in rows["GDPO"]
+
+
+def test_words_of_a_title_name_a_study_if_no_other_has_them():
+    assert study_of_title("lite ppo").name == "lite-ppo"
+    assert study_of_title("reinforcement learning") is None is study_of_title("no such title")
 
 
 def test_systems_without_a_study_or_a_recipe_are_named(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from dataclasses import replace
 
@@ -44,6 +45,25 @@ def test_line_has_the_share_of_uninformative_groups():
     assert "signal" not in display.status_line(REPORT)
     flat = replace(REPORT, metrics={**REPORT.metrics, "zero_variance_share": 0.25})
     assert "groups without signal 25%" in display.status_line(flat)
+
+
+def test_an_iteration_without_scores_has_its_loss():
+    unscored = replace(
+        REPORT, reward=math.nan, best=-math.inf, metrics={"loss": 0.6875, "preference_accuracy": 0.5, "grad_norm": 1.0}
+    )
+    line = display.status_line(unscored)
+    assert "loss 0.6875" in line and "pairs in order 50%" in line and "reward" not in line and "nan" not in line
+    panel = RichDisplay()
+    console = Console(width=120, file=io.StringIO(), force_terminal=True, color_system=None)
+    panel._console = panel._live.console = panel._progress.live.console = console
+    panel.start("dpo", 60)
+    panel.step(unscored)
+    panel._live.refresh()
+    panel.step(REPORT)
+    panel._live.refresh()
+    panel.close()
+    text = console.file.getvalue()
+    assert "0.6875" in text and "+0.500" in text and "nan" not in text and sparkline([math.nan, 0.0, 1.0]) == "▁█"
 
 
 def test_panel_has_the_same_numbers():

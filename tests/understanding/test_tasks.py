@@ -207,6 +207,10 @@ def test_paligemma_prompts_start_with_detect_and_use_location_tokens():
         ({"metadata": {}}, r"does not say what its coordinates count: write \"metadata\": {\"space\": \"pixel\"}"),
         ({"metadata": {"space": "percent"}}, "says 'percent' to what its coordinates count"),
         ({"images": ()}, "the task grounding needs an image, and it comes with none"),
+        (
+            {"images": (), "conditions": {"image": "a.png"}},
+            "comes with none; the key of its pictures is images, a list",
+        ),
         ({"task": "video-qa"}, "the task video-qa needs a video"),
         ({"task": "counting", "images": ()}, "the task counting needs an image or a video"),
         ({"images": (PICTURE, PICTURE)}, r"has 2 pictures and boxes in one of them: write that one's \"size\""),

@@ -52,7 +52,7 @@ def apply_override(
         if (section := section_for(annotation, present)) is not None:
             field = section.model_fields.get(str(key))
             if field is None:
-                raise ConfigError(f"{COMMAND_LINE}: {unknown_key(document, section, here)}")
+                raise ConfigError(f"{COMMAND_LINE}: {unknown_key(document, section, here, root)}")
             entries = _as_map({"name": present} if isinstance(present, str) and _is_short(section) else present, done)
             default = list(field.default) if isinstance(field.default, tuple) else None
             entries[str(key)] = put(field.annotation, entries.get(str(key), default), here)

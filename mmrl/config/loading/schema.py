@@ -94,30 +94,30 @@ def key_paths(annotation: Any, value: Any = None, path: Path = ()) -> Iterator[P
         yield from key_paths(entry_type(annotation, 0), child(value, 0), (*path, 0))
 
 
-def unknown_key(data: Any, section: type[Section], path: Path) -> str:
-    """Return the message that the last key of `path` is not a key of `section`, with the likely one."""
+def unknown_key(data: Any, section: type[Section], path: Path, root: type[Section] = TrainConfig) -> str:
+    """Return the message that the last key of `path`, below `root`, is not a key of `section`, with the likely one."""
     wrong = f"{dotted(path)} is not a key of {section.__name__}"
-    if dotted(path) in ABSENT_KEYS:
+    if root is TrainConfig and dotted(path) in ABSENT_KEYS:
         return f"{wrong}: {ABSENT_KEYS[dotted(path)]}"
-    nearest = nearest_keys(data, path)
+    nearest = nearest_keys(data, path, root)
     if nearest:
         return f"{wrong}: did you mean {' or '.join(map(dotted, nearest))}?"
     return f"{wrong}, whose keys are {', '.join(section.model_fields)}"
 
 
-def nearest_keys(data: Any, path: Path) -> list[Path]:
-    """Return the known keys nearest to `path`: at most three, all equally near; none if all are far.
+def nearest_keys(data: Any, path: Path, root: type[Section] = TrainConfig) -> list[Path]:
+    """Return the known keys below `root` nearest to `path`: at most three, all equally near; none if all are far.
 
     Distance is optimal string alignment of the last key, a third of whose letters may be wrong. A key of another
     section must be nearer by more than one letter, or be spelt right, to be preferred.
     """
     from rapidfuzz.distance import OSA  # a C extension, needed on errors alone
 
-    if path[-1] in _CALLED_ELSEWHERE:
+    if root is TrainConfig and path[-1] in _CALLED_ELSEWHERE:
         return [_CALLED_ELSEWHERE[str(path[-1])]]
     wrong, bound = str(path[-1]), max(1, round(len(str(path[-1])) / 3))
     costs: dict[Path, float] = {}
-    for known in key_paths(TrainConfig, data):
+    for known in key_paths(root, data):
         letters = OSA.distance(wrong.lower(), str(known[-1]))
         if letters <= bound:
             costs[known] = letters + (0 if known[:-1] == path[:-1] else 1.5)

@@ -194,10 +194,11 @@ def load(name: str, **args: Any) -> Reward:
     factory = reward_class(name)
     if source:
         check_no_server(factory, source)
+    signature = _signature(factory)
     try:
-        inspect.signature(factory).bind(**args)
+        signature.bind(**args)
     except TypeError as err:
-        raise RewardError(f"{name}{inspect.signature(factory)}: {err}") from None
+        raise RewardError(f"{name}{signature}: {err}") from None
     return factory(**args)
 
 
@@ -228,7 +229,7 @@ def describe(name: str) -> str:
     factory = reward_class(name)
     known = spec_of(factory)
     low, high = known.range
-    arguments = ", ".join(_argument(p) for p in inspect.signature(factory).parameters.values())
+    arguments = ", ".join(_argument(p) for p in _signature(factory).parameters.values())
     facts = [
         f"{name}: {inspect.getdoc(factory) or 'no description'}",
         "",
@@ -328,7 +329,7 @@ def reward_factory(function: Callable[..., float | Mapping[str, float]], name: s
             return function(**filled, **self.args)
 
     FunctionReward.name = name
-    FunctionReward.__doc__ = function.__doc__
+    FunctionReward.__doc__ = inspect.getdoc(function) or "no description"  # else that of `Reward` stands in for it
     FunctionReward.__name__ = FunctionReward.__qualname__ = name
     # `load` checks arguments against the signature and `describe` prints it.
     FunctionReward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -347,6 +348,11 @@ def _as_reward(thing: Any, name: str) -> type[Reward]:
 
 def _is_reward(thing: Any) -> TypeGuard[type[Reward]]:
     return inspect.isclass(thing) and issubclass(thing, Reward)
+
+
+def _signature(factory: type[Reward]) -> inspect.Signature:
+    """Return the arguments of a class: none without an `__init__`, where `inspect` reads `Reward.__new__`."""
+    return inspect.Signature() if factory.__init__ is object.__init__ else inspect.signature(factory)
 
 
 def _place(scorer: Any) -> str:

@@ -127,7 +127,13 @@ class Reward(TrainerMethods, ABC):
             )
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Reward:
-        """Store the arguments in `settings`, which is part of the fingerprint."""
+        """Store the arguments in `settings`, which is part of the fingerprint.
+
+        Raises:
+            TypeError: the class has no `__init__`, and arguments came, which `object` would ignore.
+        """
+        if cls.__init__ is object.__init__ and (args or kwargs):
+            raise TypeError(f"{cls.__name__} takes no arguments, and got {', '.join([*map(repr, args), *kwargs])}")
         self = super().__new__(cls)
         try:
             bound = inspect.signature(cls).bind_partial(*args, **kwargs)
@@ -249,8 +255,13 @@ class Reward(TrainerMethods, ABC):
         except (TypeError, ValueError):
             value = math.nan
         if not math.isfinite(value):
-            returned = scored.get(self.name) if isinstance(scored, Mapping) else scored
-            text = f"{self.name} returned {returned!r:.80}, not a finite number"
+            if isinstance(scored, Mapping) and self.name not in scored:
+                text = (
+                    f"{self.name} returned the keys {', '.join(map(str, scored))}, without its own value {self.name!r}"
+                )
+            else:
+                returned = scored[self.name] if isinstance(scored, Mapping) else scored
+                text = f"{self.name} returned {returned!r:.80}, not a finite number"
             return _Row({}, Status.ERROR, text, Failure("not_a_number"))
         return _Row(values | {self.name: value}, Status.OK)
 

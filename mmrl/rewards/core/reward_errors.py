@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from mmrl.components import place_in_user_file
+
 T = TypeVar("T")
 
 
@@ -88,7 +90,8 @@ def failure_record(error: Exception) -> tuple[Status, str, Failure]:
     else:
         timed_out = isinstance(error, TimeoutError)
         failure = Failure("timeout", transient=True) if timed_out else Failure("error")
-        text = f"{type(error).__name__}: {error}"
+        place = place_in_user_file(error)
+        text = f"{type(error).__name__}: {error}{f' ({place})' if place else ''}"
     return Status.TIMEOUT if failure.kind == "timeout" else Status.ERROR, text, failure
 
 

@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -60,6 +61,7 @@ class RoutedRewards(Scorer):
         choices: Iterable[Choices],
         *,
         load: Callable[..., Reward] | None = None,
+        trusted: Iterable[Choices] = (),
         monitored: Sequence[WeightedReward] = (),
         renormalise: bool = False,
         min_valid_share: float = 0.0,
@@ -70,6 +72,7 @@ class RoutedRewards(Scorer):
             default: the rewards of samples that name none; may be empty if there are no such samples.
             choices: all that samples name, as `distinct_choices` returns them.
             load: builds a reward; the `SharedLoader` that `default` was built with, so that equal rewards are shared.
+            trusted: choices that the user makes and not a data set, so that they may name code and servers.
             monitored: rewards of weight 0 that score every answer as well.
             renormalise: the total of an answer with failed rewards is the sum of the others, scaled up by the weight
                 of those that failed, instead of NaN.
@@ -98,13 +101,15 @@ class RoutedRewards(Scorer):
             self._states[part.reward.name] = part.reward
         if default:
             add(DEFAULT, default)
+        own = {route_key(chosen) for chosen in trusted}
         for chosen in choices:
-            for each in chosen:
+            users = route_key(chosen) in own
+            for each in () if users else chosen:
                 registry.check_no_code(each.name, "a sample")
-            with registry.named_by_data("a sample"):
+            with nullcontext() if users else registry.named_by_data("a sample"):
                 parts = [WeightedReward(load(each.name, **each.args), weight=each.weight) for each in chosen]
             for each, part in zip(chosen, parts, strict=True):
-                if not any(part.reward is known.reward for known in default):
+                if not users and not any(part.reward is known.reward for known in default):
                     registry.check_no_server(part.reward, "a sample")
                 if part.reward not in self._states.values():
                     self._states[reward_key(each.name, each.args)] = part.reward
@@ -254,18 +259,22 @@ class SharedLoader:
         self._loaded[reward_key(name, {})] = reward
 
 
-def distinct_choices(samples: Iterable[Sample]) -> list[Choices]:
+def distinct_choices(samples: Iterable[Sample], trusted: Iterable[Choices] = ()) -> list[Choices]:
     """Return the different choices of rewards that samples make, in order of appearance.
+
+    Choices that are `trusted` are those of the user, and may name code.
 
     Raises:
         RewardError: a sample names a file of code, or arguments that are not JSON values.
     """
+    own = {route_key(chosen) for chosen in trusted}
     found: dict[str, Choices] = {}
     for sample in samples:
         if sample.rewards:
-            for each in sample.rewards:
+            key = route_key(sample.rewards)
+            for each in () if key in own else sample.rewards:
                 registry.check_no_code(each.name, f"sample {sample.id!r}")
-            found.setdefault(route_key(sample.rewards), sample.rewards)
+            found.setdefault(key, sample.rewards)
     return list(found.values())
 
 

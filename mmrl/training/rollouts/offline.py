@@ -219,7 +219,8 @@ def check_answers(samples: Sequence[Sample], kind: str, policy: Policy, axis: st
             if kind == "pairs"
             else f"a {read.kind} as 'demonstration'"
         )
-        raise DataError(f"{len(lacking)} of {len(samples)} samples lack {expected}; the first is {lacking[0]!r}")
+        form = ', written as {"image": "its path"}' if read.kind == "picture" else ""
+        raise DataError(f"{len(lacking)} of {len(samples)} samples lack {expected}{form}; the first is {lacking[0]!r}")
 
 
 def preference_pair(sample: Sample) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -51,16 +52,25 @@ def status_line(report: StepReport) -> str:
     """Return one line for `grep`, the same in a terminal, a log file and a notebook."""
     left = (report.total - report.index) * report.seconds
     return (
-        f"step {report.index:>4}/{report.total}  reward {report.reward:+.3f} (best {report.best:+.3f})"
-        f"  replay gap {report.replay_gap:.0e}  grad {report.metrics.get('grad_norm', 0):.2g}"
+        f"step {report.index:>4}/{report.total}  {_outcome(report)}  replay gap {report.replay_gap:.0e}"
+        f"  grad {report.metrics.get('grad_norm', 0):.2g}"
         f"{_optional(report.metrics)}  {report.seconds:.1f} s/step  {clock(left)} left"
     )
+
+
+def _outcome(report: StepReport) -> str:
+    """Return the reward, or the loss of an iteration that scores no answers, as of DPO on stored pairs."""
+    if math.isfinite(report.reward):
+        return f"reward {report.reward:+.3f} (best {report.best:+.3f})"
+    return f"loss {report.metrics.get('loss', math.nan):.4g}"
 
 
 def _optional(metrics: Mapping[str, float]) -> str:
     parts = []
     if "clip_fraction" in metrics:
         parts.append(f"  clipped {metrics['clip_fraction']:.1%}")
+    if "preference_accuracy" in metrics:
+        parts.append(f"  pairs in order {metrics['preference_accuracy']:.0%}")
     if "kl" in metrics:
         parts.append(f"  kl {metrics['kl']:.2g}")
     if metrics.get("zero_variance_share"):
@@ -90,11 +100,12 @@ def clock(seconds: float) -> str:
 
 
 def sparkline(values: list[float], width: int = 60) -> str:
-    """Draw values as a row of blocks; neighbours are averaged where there are more than `width`.
+    """Draw values as a row of blocks; neighbours are averaged where there are more than `width`. NaN is left out.
 
     >>> sparkline([0.0, 0.5, 1.0])
     '▁▄█'
     """
+    values = [value for value in values if math.isfinite(value)]
     if not values:
         return ""
     per = max(1, -(-len(values) // width))
@@ -160,9 +171,10 @@ class RichDisplay:
         left = clock((report.total - report.index) * report.seconds)
         self._progress.update(self._task, completed=report.index, left=left)
         numbers = Table.grid(padding=(0, 3))
-        fields = {
-            "reward": f"{report.reward:+.3f}",
-            "best": f"{report.best:+.3f}",
+        scored = math.isfinite(report.reward)
+        fields = {"reward": f"{report.reward:+.3f}", "best": f"{report.best:+.3f}"} if scored else {}
+        fields |= {name: f"{report.metrics[name]:.4g}" for name in ("loss",) if not scored and name in report.metrics}
+        fields |= {
             "replay gap": f"{report.replay_gap:.0e}",
             "grad norm": f"{report.metrics.get('grad_norm', 0):.2g}",
             "clipped": f"{report.metrics['clip_fraction']:.1%}" if "clip_fraction" in report.metrics else "-",

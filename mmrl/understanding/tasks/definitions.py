@@ -210,4 +210,5 @@ def _check_media(sample: Sample, task: Task) -> None:
     }
     if lacking[task.media]:
         needed = {"image": "an image", "video": "a video", "either": "an image or a video"}[task.media]
-        raise DataError(f"sample {sample.id!r}: the task {task.name} needs {needed}, and it comes with none")
+        hint = "; the key of its pictures is images, a list" if "image" in sample.conditions else ""
+        raise DataError(f"sample {sample.id!r}: the task {task.name} needs {needed}, and it comes with none{hint}")

@@ -1,0 +1,56 @@
+"""Find what would stop a training: rewards that cannot be loaded, and data files that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mmrl.build.datasets import load_samples
+from mmrl.config.train import TrainConfig
+from mmrl.errors import ConfigError, DataError
+from mmrl.rewards.core.registry import reward_class
+from mmrl.rewards.core.reward_errors import RewardError
+
+FILES = (".jsonl", ".txt", ".csv", ".parquet")
+
+
+def missing(config: TrainConfig) -> list[str]:
+    """Return one message for each reward and data file of a run that would stop its training, with its key.
+
+    Rewards are looked up and not built, so no weights are loaded. Data sets of packages, folders
+    and the Hub are not read.
+    """
+    found = []
+    for key, name in _rewards(config):
+        try:
+            reward_class(name)
+        except (RewardError, ConfigError) as err:
+            found.append(f"{key}: {err}")
+    for key, path in _files(config):
+        try:
+            load_samples(path)
+        except (DataError, ConfigError) as err:
+            found.append(f"{key}: {err}")
+    return found
+
+
+def _rewards(config: TrainConfig) -> Iterator[tuple[str, str]]:
+    for number, reward in enumerate(config.rewards):
+        yield f"rewards.{number}.name", reward.name
+    for number, name in enumerate(config.evaluation.rewards):
+        yield f"evaluation.rewards.{number}", name
+    for source, rewards in config.scoring.by_source.items():
+        for number, choice in enumerate(rewards):
+            yield f"scoring.by_source.{source}.{number}.name", choice.name
+
+
+def _files(config: TrainConfig) -> Iterator[tuple[str, str]]:
+    """Yield the keys and paths of files, each path once."""
+    data = config.data
+    paths = {"data.path": data.path, "data.validation": data.validation, "data.heldout": data.heldout}
+    paths |= {f"stages.{number}.data.path": stage.data.path for number, stage in enumerate(config.stages)}
+    seen = set()
+    for key, path in paths.items():
+        if path and Path(path).suffix in FILES and not path.startswith("hf:") and path not in seen:
+            seen.add(path)
+            yield key, path
