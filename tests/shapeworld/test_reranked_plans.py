@@ -75,7 +75,7 @@ def test_a_discriminator_learns_which_plans_arrive():
 
 
 def test_decisions_without_an_advantage_or_after_the_end_are_not_replayed_and_change_no_gradient():
-    """One of two groups of two episodes has equal outcomes; in the other, an episode ends after its first decision."""
+    """Let one group have equal outcomes, and let an episode of the other end after its first decision."""
     mask = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
     arrived, group_index = torch.tensor([True, False, True, True]), torch.tensor([0, 0, 1, 1])
     layer, counted = torch.nn.Linear(1, 8, bias=False), []
