@@ -44,7 +44,7 @@ from mmrl_shapeworld.reasoning import (
     worksheets,
 )
 from mmrl_shapeworld.shop import shop_splits
-from mmrl_shapeworld.vqa import consultations, little_boxes, question_splits
+from mmrl_shapeworld.vqa import consultations, question_splits
 from mmrl_shapeworld.worlds import (
     badge_pages,
     button_splits,
@@ -112,7 +112,6 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (countdown.NAMES, countdown.samples),
     (criticised_chains.NAMES, criticised_chains.samples),
     (consultations.NAMES, consultations.samples),
-    (little_boxes.NAMES, little_boxes.samples),
     (shop_splits.NAMES, shop_splits.samples),
 )
 """The names of splits, and the function that draws one."""

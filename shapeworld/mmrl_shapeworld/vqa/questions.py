@@ -30,8 +30,6 @@ HABIT, SPARED = 0.5, 0.42
 PLACES = ("top left", "top right", "bottom left", "bottom right")
 MOVES = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 FRAMES = 4
-SIDES = (14, 23)
-"""The smallest side in pixels of a thing to locate or detect, and one above the largest."""
 SCALE = 3
 """Pixels to a dot of a letter."""
 
@@ -60,12 +58,9 @@ def grounding(rng: np.random.Generator) -> Question:
     )
 
 
-def detection(rng: np.random.Generator, sides: tuple[int, int] = SIDES) -> Question:
-    """All of one to three things, from left to right. Annotated boxes are too large, and one in twelve is left out.
-
-    `sides` are the smallest side of a thing in pixels, and one above the largest.
-    """
-    kinds, boxes, picture = _things(int(rng.integers(1, 4)), rng, sides)
+def detection(rng: np.random.Generator) -> Question:
+    """All of one to three things, from left to right. Annotated boxes are too large, and one in twelve is left out."""
+    kinds, boxes, picture = _things(int(rng.integers(1, 4)), rng)
     order = sorted(range(len(boxes)), key=lambda n: boxes[n])
     found = [(boxes[n], named(kinds[n])) for n in order]
     seen = [(_loose(box, rng), label) for box, label in found]
@@ -228,15 +223,13 @@ def named(kind: Kind) -> str:
     return f"{kind[0]} {kind[1]}"
 
 
-def _things(
-    count: int, rng: np.random.Generator, sides: tuple[int, int] = SIDES
-) -> tuple[list[Kind], list[Box], Picture]:
+def _things(count: int, rng: np.random.Generator) -> tuple[list[Kind], list[Box], Picture]:
     kinds = [KINDS[n] for n in rng.permutation(len(KINDS))[:count]]
-    drawn = rng.integers(*sides, count).tolist()
+    sides = rng.integers(14, 23, count).tolist()
     picture = blank()
     boxes = [
         paint(picture, kind, left, top, side)
-        for kind, side, (left, top) in zip(kinds, drawn, scatter(drawn, rng), strict=True)
+        for kind, side, (left, top) in zip(kinds, sides, scatter(sides, rng), strict=True)
     ]
     return kinds, boxes, picture
 
