@@ -3,10 +3,10 @@
 The prompt is the first calculation. A right answer is followed by the next calculation; a wrong one ends the episode.
 The model `shapeworld:sums` has never seen a second turn, and so it seldom answers one: rewards are sparse.
 
-Splits are `chains-train`, `-later`, `-development` and `-validation`. In `chains-train` and `chains-later`, which are for
-training, every second chain has calculations of four to six operands, which the model answers less often still; all
-others have two. `chains-solved` and `chains-later-solved` have those of them that this model solved at least once in 16
-attempts (`mmrl data filter`).
+Splits are `chains-train`, `-later`, `-development` and `-validation`. In the first two, which are for training, every
+second chain has calculations of four to six operands, which the model answers less often still; all others have two.
+`chains-solved` and `chains-later-solved` have those of them that this model solved at least once in 16 attempts (`mmrl
+data filter`).
 """
 
 from __future__ import annotations
