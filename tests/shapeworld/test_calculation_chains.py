@@ -15,7 +15,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.workflows.prompt_filter import filter_prompts
 from mmrl_shapeworld import splits
-from mmrl_shapeworld.reasoning.calculation_chains import LENGTH, NAMES, PARTS, SOLVED, CalculationChains
+from mmrl_shapeworld.reasoning.calculation_chains import LENGTH, NAMES, PARTS, SOLVED, TRAINING, CalculationChains
 
 CHAINS = [
     "environment={name: 'mmrl_shapeworld.reasoning.calculation_chains:CalculationChains'}",
@@ -35,11 +35,24 @@ def test_no_calculation_is_in_two_splits():
     found = {name: splits.samples(name) for name in NAMES}
     sizes = {part: len(found[f"chains-{part}"]) for part in PARTS}
     assert sizes == {part: size for part, (_, size) in PARTS.items()}
-    prompts = [{text for sample in found[f"chains-{part}"] for text in sample.answer["calculations"]} for part in PARTS]
-    assert not any(prompts[one] & prompts[other] for one in range(3) for other in range(one))
+    prompts = {
+        part: {text for sample in found[f"chains-{part}"] for text in sample.answer["calculations"]} for part in PARTS
+    }
+    training = set.union(*(prompts.pop(part) for part in TRAINING))
+    assert not training & set.union(*prompts.values()) and not prompts["development"] & prompts["validation"]
     assert {sample.source for sample in found["chains-validation"]} == {"chains-short"}
-    train = {sample.id: sample for sample in found["chains-train"]}
-    assert 0 < len(found[SOLVED]) < len(train) and all(train[each.id] == each for each in found[SOLVED])
+
+
+def test_no_chain_of_training_is_in_both_splits_for_it():
+    chains = [{tuple(each.answer["calculations"]) for each in splits.samples(f"chains-{part}")} for part in TRAINING]
+    assert not chains[0] & chains[1]
+
+
+@pytest.mark.parametrize(("solved", "whole"), SOLVED.items())
+def test_solved_chains_are_some_of_those_of_training(solved, whole):
+    training = {sample.id: sample for sample in splits.samples(whole)}
+    found = splits.samples(solved)
+    assert 0 < len(found) < len(training) and all(training[each.id] == each for each in found)
 
 
 def test_right_answers_lead_on_and_a_wrong_one_ends():

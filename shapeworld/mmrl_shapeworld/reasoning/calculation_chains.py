@@ -3,9 +3,10 @@
 The prompt is the first calculation. A right answer is followed by the next calculation; a wrong one ends the episode.
 The model `shapeworld:sums` has never seen a second turn, and so it seldom answers one: rewards are sparse.
 
-Splits are `chains-train`, `-development` and `-validation`. In training, every second chain has calculations of four to
-six operands, which the model answers less often still; all others have two. `chains-solved` has the chains of training
-that this model solved at least once in 16 attempts (`mmrl data filter`).
+Splits are `chains-train`, `-later`, `-development` and `-validation`. In the first two, which are for training, every
+second chain has calculations of four to six operands, which the model answers less often still; all others have two.
+`chains-solved` and `chains-later-solved` have those of them that this model solved at least once in 16 attempts (`mmrl
+data filter`).
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ LENGTH = 2
 """Calculations of a chain."""
 SHORT, LONG = range(2, 3), range(4, 7)
 """The numbers of operands of the calculations of a chain."""
-PARTS = {"train": (91, 64), "development": (92, 256), "validation": (93, 512)}
-"""Seed and size of each split. Settings are chosen on development; validation is for results."""
-SOLVED = "chains-solved"
+PARTS = {"train": (91, 64), "development": (92, 256), "validation": (93, 512), "later": (94, 64)}
+"""Seed and size of each split. Settings are chosen on development; validation is for results, and so are the chains of
+`later`, on which a study trains that is decided on the chains of training."""
+TRAINING = ("train", "later")
+SOLVED = {"chains-solved": "chains-train", "chains-later-solved": "chains-later"}
+"""The splits of solved chains, and those that they are of."""
 SOLVED_IDS = Path(__file__).parent / "solved_chains.json"
-NAMES = (*(f"chains-{part}" for part in PARTS), SOLVED)
+NAMES = (*(f"chains-{part}" for part in PARTS), *SOLVED)
 
 
 @cache
@@ -44,12 +48,13 @@ def _samples(split: str) -> tuple[Sample, ...]:
     seed, size = PARTS[part]
     rng = np.random.default_rng(seed)
     found = []
+    trains = part in TRAINING
     for number in range(size):
-        is_long = part == "train" and number % 2 == 1
+        is_long = trains and number % 2 == 1
         chain: list[Calculation] = []
         while len(chain) < LENGTH:
             calculation = sample_calculation(FAMILIES["sums"], rng, LONG if is_long else SHORT)
-            if part_of(calculation) == part:
+            if part_of(calculation) == ("train" if trains else part):
                 chain.append(calculation)
         found.append(
             Sample(
@@ -68,9 +73,9 @@ def samples(split: str) -> list[Sample]:
     Raises:
         KeyError: there is no such split.
     """
-    if split == SOLVED:
+    if split in SOLVED:
         solved = set(json.loads(SOLVED_IDS.read_text()))
-        return [sample for sample in _samples("chains-train") if sample.id in solved]
+        return [sample for sample in _samples(SOLVED[split]) if sample.id in solved]
     return list(_samples(split))
 
 
