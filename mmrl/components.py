@@ -23,10 +23,11 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
 from traceback import walk_tb
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Generic, TypeVar
 
 from mmrl.errors import ConfigError
@@ -211,6 +212,15 @@ def load_reference(reference: str, error: type[Exception] = ConfigError, what: s
     raise error(f"{reference}: {home} has no {attribute!r}{hint}")
 
 
+class _PresentText(SourceFileLoader):
+    """Load a file from its text: a compiled file may be of an earlier text with the same length and second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the present text, compiled anew."""
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+
 def _import_file(path: Path, error: type[Exception]) -> ModuleType:
     """Import a Python file. An unchanged file is imported once, so that its classes stay the same objects."""
     if not path.is_file():
@@ -220,13 +230,14 @@ def _import_file(path: Path, error: type[Exception]) -> ModuleType:
     name = f"{_FILE_MODULE}{source.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, source)
-    if spec is None or spec.loader is None:
+    loader = _PresentText(name, str(source))
+    spec = importlib.util.spec_from_file_location(name, source, loader=loader)
+    if spec is None:
         raise error(f"{path}: cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses, pydantic and pickle look a class's module up by name
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except Exception as err:
         del sys.modules[name]
         raise error(f"{path} cannot be imported: {type(err).__name__}: {err}") from err
