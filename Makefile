@@ -36,7 +36,7 @@ quickstart: $(INSTALLED) ## Teach the shipped model to draw (SEEDS=3 trains seed
 	done; \
 	echo "mmrl evaluate $$*"; $(BIN)/mmrl evaluate "$$@"
 
-test: $(INSTALLED) ## Run the tests (8 to 16 minutes on two cores)
+test: $(INSTALLED) ## Run the tests (15 to 30 minutes on two cores)
 	@$(BIN)/python -m compileall -q -j 0 $(PACKAGES)
 	$(BIN)/python -m pytest
 
