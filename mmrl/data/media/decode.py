@@ -197,8 +197,10 @@ def as_data_errors(
         if not is_data_uri(str(path)) and not Path(path).exists():
             raise media_error(path, sample_id, "there is no such file") from None
         reason = _IN_MEMORY.sub("", str(err).replace(str(path), "")).strip(" :'") or type(err).__name__
+        is_large = isinstance(err, Image.DecompressionBombError | Image.DecompressionBombWarning)
+        remedy = "save it with fewer pixels" if is_large else "repair it"
         raise media_error(
-            path, sample_id, f"cannot be read as a {kind} ({reason}): repair it, or leave it out"
+            path, sample_id, f"cannot be read as a {kind} ({reason}): {remedy}, or leave it out"
         ) from None
 
 
