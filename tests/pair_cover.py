@@ -8,16 +8,15 @@ from itertools import combinations
 from typing import Any
 
 
-def pair_cover(features: Mapping[str, Any], covered: frozenset[Any] = frozenset()) -> list[str]:
+def pair_cover(features: Mapping[str, Any]) -> list[str]:
     """Return the names of cases that together have every pair of feature values of all cases.
 
     The case with the most pairs that are still missing comes next, of equals the first.
 
     Args:
         features: A dataclass instance for each case, by name.
-        covered: The pairs that other tests have already (`pairs_of`).
     """
-    missing = set().union(*map(pairs_of, features.values())) - covered
+    missing = set().union(*map(pairs_of, features.values()))
     chosen = []
     while missing:
         best = max(features, key=lambda name: len(pairs_of(features[name]) & missing))

@@ -123,7 +123,7 @@ def used_files() -> dict[str, str]:
 
 
 def files_of(config: TrainConfig) -> dict[str, str]:
-    """Return the digest of each local file that a configuration names, by path: its data, and code of the user's own.
+    """Return the digest of each local file that a configuration names, by path: data, weights, code of the user's own.
 
     A file that is named in a module or in another file is not among them.
     """
