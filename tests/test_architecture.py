@@ -64,6 +64,7 @@ def lint_imports(folder: Path, kernels: Path) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.integration
 def test_import_contracts_are_kept(repository):
     done = lint_imports(repository, repository / "kernels")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -80,6 +81,7 @@ def copied_tree(repository, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("breach", BREACHES)
 def test_violated_contracts_are_reported(copied_tree, breach):
     path, code, contract = BREACHES[breach]

@@ -56,6 +56,7 @@ def test_readme_has_the_two_commands():
     assert ["make", "test"] in commands
 
 
+@pytest.mark.integration
 def test_the_readme_counts_rewards_and_recipes_as_they_are():
     text = PAGES[0].read_text(encoding="utf-8")
     assert f"{len(BUILT_IN)} rewards, from IoU" in text

@@ -77,6 +77,7 @@ def context(page: Path) -> dict[str, Any]:
     return {}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_python_block_runs(page, workplace):
     names: dict[str, Any] = {"__name__": "page", **context(page)}

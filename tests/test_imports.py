@@ -47,6 +47,7 @@ def run_python(code: str) -> tuple[set[str], float]:
     return loaded, spent
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("code", [IMPORT, HELP], ids=["import mmrl", "mmrl --help"])
 def test_import_and_help_are_fast_without_torch(code):
     runs, empty = zip(*[(run_python(code), run_python(EMPTY)) for _ in range(3)], strict=True)

@@ -164,6 +164,7 @@ def test_failed_starts_leave_no_run(tmp_path):
     assert not run.exists()
 
 
+@pytest.mark.integration
 def test_fresh_evaluation_repeats_the_scores_of_training(finished):
     run, _ = finished
     step = run / "evaluations" / "step-3.jsonl"
@@ -172,6 +173,7 @@ def test_fresh_evaluation_repeats_the_scores_of_training(finished):
     assert step.read_text() == kept
 
 
+@pytest.mark.integration
 def test_window_is_equal_for_all_calls_of_an_iteration():
     config = load_config("flow-grpo", ["sampling.window.size=1"])
     policy = build_policy(config.policy, config.sampling)
@@ -185,6 +187,7 @@ def test_window_is_equal_for_all_calls_of_an_iteration():
     assert len(windows) > 1
 
 
+@pytest.mark.integration
 def test_interrupted_run_saves_and_resumes_to_the_same_end(finished, fork_server, tmp_path):
     """SIGTERM to the real program in the middle of training: it ends by itself, and loses nothing."""
     run, _ = finished
@@ -203,6 +206,7 @@ def test_interrupted_run_saves_and_resumes_to_the_same_end(finished, fork_server
     assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "recipe, changes",
     [

@@ -51,6 +51,7 @@ def test_platform_packages_have_markers(pins):
     assert all("sys_platform" in line for name, line in pins.items() if name.startswith(("nvidia-", "cuda-", "triton")))
 
 
+@pytest.mark.integration
 def test_every_config_is_yaml(repository):
     files = [path for path in (repository / "configs").rglob("*") if path.is_file() and path.name != "README.md"]
     assert files

@@ -39,6 +39,7 @@ def run(recipe: str, seed: int, folder: Path) -> tuple[list[dict[str, Any]], dic
     return [{name: row[name] for name in row if not name.startswith(MEASURED)} for row in rows], tensors
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("recipe", [pytest.param("quickstart", marks=pytest.mark.slow), "flow-grpo"])
 def test_equal_seeds_repeat_a_run_exactly(recipe, tmp_path):
     metrics, tensors = run(recipe, 0, tmp_path / "first")

@@ -58,6 +58,7 @@ def test_image_token_run_is_scored_reported_and_evaluated(run):
     assert "sample_images" in (run / "README.md").read_text()
 
 
+@pytest.mark.integration
 def test_resumed_run_equals_an_uninterrupted_one(run, tmp_path):
     again = train(tmp_path / "again", "training.save_every=1", *STEADY, "training.iterations=1")
     train_run(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
@@ -66,6 +67,7 @@ def test_resumed_run_equals_an_uninterrupted_one(run, tmp_path):
     assert all(torch.equal(expected[name], came[name]) for name in expected)
 
 
+@pytest.mark.integration
 def test_sample_images_uses_the_trained_weights(run):
     (trained,), (base,) = (sample_images(str(run), ["a red circle"], 1, 0, base=base) for base in (False, True))
     assert trained.size == base.size == (32, 32) and trained.tobytes() != base.tobytes()
@@ -77,6 +79,7 @@ def test_sample_images_uses_the_trained_weights(run):
             generate_images(str(run), ["a red circle"], 1, 0, options=options)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "overrides, sign",
     [
@@ -99,6 +102,7 @@ def test_every_algorithm_trains_an_image_token_model(overrides, sign, tmp_path):
     assert sign in last and last["replay_gap"] < 1e-4
 
 
+@pytest.mark.integration
 def test_preference_pairs_of_images_train(tmp_path):
     from tools.shapeworld_pretrain.pictures import rendered, to_pictures
 

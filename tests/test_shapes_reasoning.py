@@ -30,6 +30,7 @@ def test_a_few_iterations_raise_the_reward(tmp_path):
     assert after["greedy_evaluation/total"] > before["greedy_evaluation/total"] + 0.12
 
 
+@pytest.mark.integration
 def test_the_length_of_chains_can_be_rewarded_beside_the_answer(tmp_path):
     rewards = "rewards=[{name: numeric}, {name: length, weight: 0.2, args: {limit: 4, slack: 60}}]"
     before, after = evaluations(
@@ -38,6 +39,7 @@ def test_the_length_of_chains_can_be_rewarded_beside_the_answer(tmp_path):
     assert 0 < after["evaluation/length"] <= 1 and before["evaluation/numeric"] > 0.2
 
 
+@pytest.mark.integration
 def test_a_bonus_may_count_in_right_answers_only(tmp_path):
     """Totals are 0 for wrong answers, and between 1 and 1.5 for right ones."""
     bonus = "{name: length, weight: 0.5, args: {limit: 4, slack: 60}, counts_if: {reward: numeric, at_least: 1.0}}"
@@ -61,6 +63,7 @@ def test_the_recipe_solves_most_of_its_validation_set(tmp_path):
     assert after["evaluation_tokens"] > before["evaluation_tokens"] + 4
 
 
+@pytest.mark.integration
 def test_failed_prompts_are_answered_with_hints(tmp_path):
     """The runs that are compared sample equal first rounds, so hints alone make the difference."""
     few = ("training.iterations=2", "data.groups=4", "data.group_size=4", "sampling.temperature=1.5")
@@ -75,6 +78,7 @@ def test_failed_prompts_are_answered_with_hints(tmp_path):
         assert row["replay_gap"] < 1e-4
 
 
+@pytest.mark.integration
 def test_a_model_goes_on_from_beginnings_of_its_own_answers(tmp_path):
     rule = "data.starts={name: partial_solutions, args: {step_end: ';', share: 0.25}}"
     few = ("policy.model=shapeworld:remainders", "data.path=shapeworld:remainders-train", "data.validation=null")
@@ -88,6 +92,7 @@ def test_a_model_goes_on_from_beginnings_of_its_own_answers(tmp_path):
         assert row["replay_gap"] < 1e-4
 
 
+@pytest.mark.integration
 def test_a_model_searches_for_answers(tmp_path):
     rule = "data.starts={name: tree_search, args: {answers: 2, step_tokens: 6, max_depth: 12}}"
     few = ("policy.model=shapeworld:remainders", "data.path=shapeworld:remainders-train", "data.validation=null")

@@ -42,6 +42,7 @@ def run(folder: Path, *overrides: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["kind"] == "train"]
 
 
+@pytest.mark.integration
 def test_a_run_imitates_traces_and_then_plays(tmp_path):
     imitated, played = run(tmp_path / "run", "algorithm.advantage.turns={weight: 0.5, discount: 0.9}")
     assert imitated["log_prob_mean"] < 0
@@ -59,6 +60,7 @@ def test_a_run_imitates_traces_and_then_plays(tmp_path):
         assert (rollout.episodes is not None) == in_environments
 
 
+@pytest.mark.integration
 def test_an_earlier_stage_has_its_own_algorithm_and_rewards(tmp_path):
     stage = (
         "stages=[{iterations: 1, rewards: [{name: outcome, args: {key: success}}], "
@@ -106,6 +108,7 @@ def test_single_steps_are_learnt_after_the_recorded_ones(tmp_path):
     assert row["turns/count"] == 1 and row["replay_gap"] < 1e-4
 
 
+@pytest.mark.integration
 def test_demonstrations_of_several_turns_are_read_by_their_key():
     sample = splits.samples("screens-train")[0]
     (turns,) = demonstrated_turns(sample)

@@ -77,6 +77,7 @@ def test_full_run_saves_a_model_that_transformers_loads(run):
     assert any("visual" in name for name in moved) and any("language_model" in name for name in moved)
 
 
+@pytest.mark.integration
 def test_resumed_run_equals_an_uninterrupted_one(run, tmp_path):
     changes = ("data.groups=8", "training.save_every=1", "training.iterations=1")
     again = train(tmp_path / "again", *changes, *STEADY, *BLIND)
@@ -85,6 +86,7 @@ def test_resumed_run_equals_an_uninterrupted_one(run, tmp_path):
     assert all(torch.equal(expected[name], came[name]) for name in expected)
 
 
+@pytest.mark.integration
 def test_adapters_are_saved_for_peft(tmp_path):
     run = train(tmp_path / "lora", "policy.train=lora", "policy.lora.rank=4", *BLIND)
     model = AutoModelForImageTextToText.from_pretrained(VLM)
@@ -94,6 +96,7 @@ def test_adapters_are_saved_for_peft(tmp_path):
     assert any(p.abs().sum() > 0 for name, p in loaded.named_parameters() if "lora_B" in name)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "overrides, sign",
     [
@@ -128,6 +131,7 @@ def test_every_algorithm_trains_a_vlm(overrides, sign, tmp_path):
     assert last["replay_gap"] < 1e-4
 
 
+@pytest.mark.integration
 def test_preference_pairs_train(tmp_path):
     samples = [s for s in splits.samples("vlm-train")[:64] if s.source in ("counting", "video-qa")]
     pairs = tmp_path / "pairs.jsonl"

@@ -44,6 +44,7 @@ def run_installed(installed: Path, code: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.integration
 def test_wheel_contains_the_files_of_the_repository(repository, wheel):
     """Every code file, recipe, published result, weight and type marker, and nothing but them."""
     files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
@@ -63,6 +64,7 @@ def test_wheel_contains_the_files_of_the_repository(repository, wheel):
     assert files == expected and "mmrl_shapeworld/benchmarks/overrides.yaml" in files
 
 
+@pytest.mark.integration
 def test_wheel_declares_its_licence_and_command(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -74,12 +76,14 @@ def test_wheel_declares_its_licence_and_command(wheel):
         assert all(f"[mmrl.{group}]" in declared for group in groups)
 
 
+@pytest.mark.integration
 def test_imported_packages_are_the_installed_ones(installed):
     code = "import mmrl, mmrl_kernels; print(mmrl.__file__); print(mmrl_kernels.__file__)"
     files = [Path(line) for line in run_installed(installed, code).split("\n") if line]
     assert files == [installed / "mmrl" / "__init__.py", installed / "mmrl_kernels" / "__init__.py"]
 
 
+@pytest.mark.integration
 def test_recipes_are_listed_outside_the_repository(installed):
     code = "import sys; from mmrl.cli import main; sys.argv[0] = 'mmrl'; main()"
     listed = run_installed(installed, code, "recipes", "list")

@@ -192,6 +192,7 @@ def test_nft_increases_a_linear_reward():
     assert truth > 20 * error  # so descent lowers v, and x0 = x_t - sigma v rises, as the reward asks
 
 
+@pytest.mark.integration
 def test_nft_gradient_is_the_reward_weighted_velocity():
     """Many dimensions, the first one rewarded: rho = Phi(k (x0 - MEAN)).
 

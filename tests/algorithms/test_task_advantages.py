@@ -51,6 +51,7 @@ def test_the_mean_of_the_task_moves_the_bar():
     torch.testing.assert_close(apart, alone)
 
 
+@pytest.mark.integration
 @settings(max_examples=30)
 @given(st.integers(0, 10_000), st.floats(0.1, 50), st.floats(-5, 5))
 def test_the_metric_of_another_task_does_not_matter(seed, scale, shift):

@@ -59,6 +59,7 @@ def test_pool_base_is_the_model_before_training(drawing_run, alone):
     np.testing.assert_array_equal(found, alone[own.name])
 
 
+@pytest.mark.integration
 def test_pool_isolates_threads(pool, alone):
     wrong: list[str] = []
 
@@ -77,6 +78,7 @@ def test_pool_isolates_threads(pool, alone):
     assert wrong == []
 
 
+@pytest.mark.integration
 def test_unreadable_checkpoints_leave_other_checkpoints_usable(drawing_run, tmp_path, alone):
     run = Path(shutil.copytree(drawing_run, tmp_path / "run"))
     spoil(run / "checkpoints/step-4")

@@ -30,6 +30,7 @@ def shops(tmp_path, monkeypatch):
     return found
 
 
+@pytest.mark.integration
 def test_successes_become_demonstrations_that_replay(shops):
     made = make_demonstrations(load_config("shapes-shop", list(SETTINGS)))
     assert made.prompts == 12 and 0 < len(made.samples) < 12 and 0 < made.success < 1

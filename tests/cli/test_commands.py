@@ -96,6 +96,7 @@ def test_dry_run_prints_config_and_batch_plan_without_training(workflows):
     assert not workflows.trained
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("recipe", [recipe.name for recipe in list_recipes()])
 def test_every_recipe_passes_the_dry_run_check(recipe, monkeypatch):
     from mmrl.build import policies
@@ -109,6 +110,7 @@ def test_every_recipe_passes_the_dry_run_check(recipe, monkeypatch):
     run("train", recipe, "--dry-run")
 
 
+@pytest.mark.integration
 def test_dry_run_estimates_memory_and_rejects_unsupported_settings():
     table = run("train", "flow-grpo", "--dry-run").stdout
     assert "Memory on one device" in table and "GiB" not in table.partition("Memory on one device")[2]
@@ -138,6 +140,7 @@ def test_dry_run_names_what_would_stop_training(tmp_path, monkeypatch):
     assert "Training would stop" not in run("train", "quickstart", "rewards.0.name=mine.py:score", "--dry-run").stdout
 
 
+@pytest.mark.integration
 def test_dry_run_counts_the_memory_of_a_small_model_that_writes():
     small = ("data={path: 'shapeworld:vlm-development', validation: null, groups: 2, group_size: 4, micro_batch: 4}",)
     printed = run("train", "shapes-vlm", *small, "evaluation={}", "--dry-run").stdout
@@ -228,6 +231,7 @@ def test_sample_writes_every_picture_and_a_contact_sheet(workflows, tmp_path):
     assert centres == [(40 * i, 0, 0) for i in range(6)]  # a row a prompt
 
 
+@pytest.mark.integration
 def test_sample_has_defaults_and_needs_a_prompt(workflows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("sample", "shapeworld", "-p", "a circle")
@@ -302,6 +306,7 @@ def test_evaluate_prints_the_summary_and_can_sample_again(workflows, started, mo
 # recipes and rewards
 
 
+@pytest.mark.integration
 def test_recipes_commands_list_show_and_copy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     listed = run("recipes", "list").stdout

@@ -94,6 +94,7 @@ def doctor_command_module():
     return sys.modules[doctor_command.__module__]
 
 
+@pytest.mark.integration
 def test_doctor_lists_every_dependency():
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code in (0, 1)

@@ -164,6 +164,7 @@ def test_score_validates_before_scoring(drawn, changes, output, code):
     assert not judge.requests and not (drawn / "out").exists()
 
 
+@pytest.mark.integration
 def test_score_help_imports_no_torch():
     code = "import sys\nfrom mmrl.cli import app\ntry:\n    app(['score', '--help'])\nexcept SystemExit:\n    pass\n"
     heavy = "print([m for m in ('torch', 'numpy', 'openai', 'PIL', 'mmrl.rewards') if m in sys.modules])"

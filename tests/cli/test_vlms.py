@@ -51,6 +51,7 @@ def test_refused_types_raise_before_weights_are_read(model_type, reason, tmp_pat
         load_vlm(VLMConfig(model=str(tmp_path), device="cpu"))
 
 
+@pytest.mark.integration
 def test_doctor_lists_every_type():
     result = CliRunner().invoke(app, ["doctor", "--vlms"], env={"COLUMNS": "200"})
     assert result.exit_code == 0

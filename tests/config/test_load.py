@@ -56,6 +56,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.integration
 @given(st.dictionaries(words | yaml_like, values, max_size=4), words | yaml_like)
 def test_arguments_and_texts_survive_a_round_trip(args, text):
     smallest = parse(SMALLEST)

@@ -35,6 +35,7 @@ def test_value_by_hand(totals, difficulty, uncertainty, value):
     assert task_value(totals, difficulty, uncertainty) == pytest.approx(value)
 
 
+@pytest.mark.integration
 def test_further_prompts_are_drawn_by_value_and_the_first_are_not():
     """Values of 0.9, 0.2, 0.2 and 0: after a first prompt of value 0, the odds are 9 : 2 : 2."""
     sampler = ValuedSampler(samples(4), 1, seed=0)

@@ -127,6 +127,7 @@ def watch(*arguments, code=0):
     return result
 
 
+@pytest.mark.integration
 def test_watch_writes_a_page(screens_run, tmp_path, run):
     page = tmp_path / "pages" / "one.html"
     printed = watch(f"{screens_run}@base", screens_run, "--sample", 2, "--out", page).stdout

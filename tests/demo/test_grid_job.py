@@ -46,6 +46,7 @@ def test_run_columns_are_the_base_and_kept_checkpoints(columns):
     assert columns.nearest("drawn/seed-0", 14).step == 10 and columns.nearest("drawn/seed-0", 2).name == "base"
 
 
+@pytest.mark.integration
 def test_columns_share_noise_and_differ_in_parameters(columns, scorer):
     grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, names=columns.names)))
     assert grid.rows == ("seed 3 / 0", "seed 3 / 1") and len(grid.cells) == 6
@@ -117,6 +118,7 @@ def test_closed_listeners_stop_the_job(columns, scorer):
         job.raise_if_stopped()
 
 
+@pytest.mark.integration
 def test_concurrent_jobs_equal_separate_jobs(columns, scorer):
     names = {"one": ["drawn/seed-0@10"], "other": ["drawn/seed-0@20"]}
     alone = {who: finished(grid_job(columns, scorer, SAMPLE, wanted(columns, names[who]))) for who in names}

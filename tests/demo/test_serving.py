@@ -58,6 +58,7 @@ def endpoint(client: httpx.Client, outputs_of: str) -> tuple[int, dict]:
     return next((d["id"], d) for d in config["dependencies"] if d["targets"] and d["targets"][0][0] in ids)
 
 
+@pytest.mark.integration
 def test_server_listens_on_localhost_without_sharing(served):
     listening = {line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if " 0A " in line}
     assert {address.split(":")[0] for address in listening if int(address.split(":")[1], 16) == served.port} == {
@@ -69,6 +70,7 @@ def test_server_listens_on_localhost_without_sharing(served):
     assert {event for each in public for _, event in each["targets"]} <= {"load", "unload"}  # of the page itself
 
 
+@pytest.mark.integration
 def test_server_serves_no_file_outside_its_folder(client, served, run, tmp_path):
     (tmp_path / "secret.txt").write_text("secret")
     (served.folder / "link.txt").symlink_to(tmp_path / "secret.txt")
@@ -86,6 +88,7 @@ def test_server_serves_no_file_outside_its_folder(client, served, run, tmp_path)
             assert "secret" not in answer.text.replace("secret.txt", "") and "root:" not in answer.text
 
 
+@pytest.mark.integration
 def test_server_fetches_no_remote_url(client):
     requested = []
 
@@ -114,12 +117,14 @@ def test_server_fetches_no_remote_url(client):
     assert requested == []
 
 
+@pytest.mark.integration
 def test_server_rejects_other_host_names(client):
     for name in ("evil.example", "127.0.0.1.evil.example", "evil.example:7860"):
         assert client.get("config", headers={"host": name}).status_code == 421
     assert client.get("config", headers={"host": "localhost:1"}).status_code == 200
 
 
+@pytest.mark.integration
 def test_large_and_numerous_uploads_are_rejected_unread(client, served):
     def files(count, size):
         return [("files", (f"{number}.png", b"x" * size, "image/png")) for number in range(count)]
@@ -143,6 +148,7 @@ def test_large_and_numerous_uploads_are_rejected_unread(client, served):
     assert client.post("gradio_api/queue/join", content=b"x" * (MOST_BODY + 1)).status_code == 413
 
 
+@pytest.mark.integration
 def test_bounds_apply_to_endpoints_called_by_number(client, served):
     number, described = endpoint(client, "mm-go")
     fit = [["base"], "a red circle", None, 0, 1, 1, "", 1]
@@ -154,6 +160,7 @@ def test_bounds_apply_to_endpoints_called_by_number(client, served):
         assert message["success"] is False and str(served.folder) not in json.dumps(message), (place, message)
 
 
+@pytest.mark.integration
 def test_votes_without_a_ballot_are_rejected(client, served):
     number, _ = endpoint(client, "mm-better-left")
     for each in [number, *(endpoint(client, f"mm-{verdict}")[0] for verdict in ("tie", "both_bad"))]:
@@ -161,12 +168,14 @@ def test_votes_without_a_ballot_are_rejected(client, served):
     assert not list(served.votes.parent.glob("votes*"))
 
 
+@pytest.mark.integration
 def test_pages_have_a_content_security_policy(client):
     headers = client.get("").headers
     assert "default-src 'self'" in headers["content-security-policy"] and "frame-ancestors" in str(headers)
     assert headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.integration
 def test_server_has_no_api_documentation(client):
     for door in ("docs", "redoc", "openapi.json", "gradio_api/mcp/sse", "monitoring"):
         assert client.get(door).status_code in (401, 403, 404), door

@@ -43,6 +43,7 @@ def pair(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> t
     return folder / "run", time.monotonic() - started
 
 
+@pytest.mark.integration
 def test_process_0_alone_writes_and_displays(pair):
     run, _ = pair
     rank_0, rank_1 = (path.read_text() for path in sorted(run.parents[1].glob("a-*.txt")))
@@ -58,6 +59,7 @@ def lines(run: Path, kind: str) -> list[dict[str, float]]:
     return [row for row in rows if row["kind"] == kind]
 
 
+@pytest.mark.integration
 def test_folder_of_two_processes_has_the_files_of_one(fork_server, pair, tmp_path):
     group = start(fork_server, tmp_path / "b", 1, *HALVES)
     assert group.wait() == [0], group.output_text()
@@ -117,6 +119,7 @@ def test_the_decoder_of_a_codec_is_resumed_by_another_number_of_processes(fork_s
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_sigterm_to_one_process_stops_all_with_one_checkpoint(fork_server, pair, tmp_path, rank):
     group = start(fork_server, tmp_path / "b", 2, *HALVES)

@@ -43,6 +43,9 @@ CASES: dict[str, tuple[str, ...]] = {
         "algorithm={name: grpo, advantage: {std: batch}, kl: {coef: 0.01}}",
     ),
     "vlm-grpo": ("shapes-vlm", *TEXTS),
+}  # fmt: skip
+"""Those that the integration tests have."""
+FURTHER: dict[str, tuple[str, ...]] = {
     "writer-and-painter": (
         "shapes-vlm", "policy.model=shapeworld:vlm-worlds", JOINT_PAINTER, "algorithm={name: joint_grpo, kl: 0.01}",
         "rewards=[{name: shapeworld}]",
@@ -50,9 +53,6 @@ CASES: dict[str, tuple[str, ...]] = {
         "micro_batch: 4}", "evaluation={prompts: 3, batch: 2}", "training={iterations: 2}",
         "sampling.max_new_tokens=8", "optimizer.eps=1e-6",
     ),
-}  # fmt: skip
-"""Those that every test run has."""
-FURTHER: dict[str, tuple[str, ...]] = {
     "diffusion-nft": ("quickstart", *PICTURES, CALLS, "optimizer.ema=0.9", "training={iterations: 5, updates: 2}"),
     "flow-grpo-lora": ("flow-grpo", *PICTURES, CALLS, "sampling.window={}", "policy.train=lora"),
     "flow-grpo-bf16": ("flow-grpo", *PICTURES, CALLS, "sampling.window={}", "policy.dtype=bfloat16"),
@@ -191,6 +191,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [row for row in rows if row["kind"] in ("train", "evaluation")]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in FURTHER)])
 def test_processes_give_the_numbers_of_one(fork_server, tmp_path, case):
     compare(fork_server, tmp_path, case, (CASES | FURTHER)[case], (2,) if case in CASES else (2, 3))

@@ -189,6 +189,7 @@ def check_resumed(fork_server: ForkServer, folder: Path, whole: Path) -> None:
     assert_same(whole, folder / "run")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", [*DAILY, *(pytest.param(name, marks=pytest.mark.slow) for name in FURTHER)])
 def test_fault_of_one_process(fork_server: ForkServer, tmp_path: Path, name: str, request) -> None:
     """Give one process a fault; the message names it, its phase, its iteration and the last checkpoint."""

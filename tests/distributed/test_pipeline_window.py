@@ -9,6 +9,7 @@ from tests.distributed.calls_in_group import call_in_group
 CHECKS = "tests.distributed.pipeline_window_checks"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("which", ["daily", pytest.param("representatives", marks=pytest.mark.slow)])
 def test_divided_pipelines_compute_what_whole_ones_do(which, fork_server, tmp_path):
     for everyone in call_in_group(fork_server, tmp_path / "group", 2, f"{CHECKS}:compare_{which}"):

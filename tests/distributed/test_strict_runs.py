@@ -22,6 +22,7 @@ LORA = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [DAILY, *(pytest.param(case, marks=pytest.mark.slow) for case in COMPARED)])
 def test_parameters_that_are_never_whole_give_the_numbers_of_one_process(fork_server, tmp_path, case):
     words = (CASES | FURTHER | LORA)[case]

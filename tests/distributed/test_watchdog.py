@@ -116,6 +116,7 @@ def check_message(launch: Launch, rank: int, count: int, reason: str) -> None:
     assert re.fullmatch(pattern, launch.message()), launch.message()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("fault", "rank", "reason"),
     [
@@ -132,6 +133,7 @@ def test_one_process_ends_all_with_one_message(launch: Launch, fault: str, rank:
     check_message(launch, rank, 2, reason)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("fault", ["hang", pytest.param("freeze", marks=pytest.mark.slow)])
 def test_a_late_process_ends_too(launch: Launch, fault: str) -> None:
     """A process that is late before it is silent is named as late; a frozen one is killed in the end."""

@@ -36,6 +36,7 @@ def expect_equal(found: dict[str, Any]) -> None:
     assert found["collectives"] == 1.0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("case", DAILY)
 def test_divided_policies_compute_what_whole_ones_do(case, daily):
     for found in daily:

@@ -203,6 +203,7 @@ def check_turns(world: Any, acts: list[tuple[str, str]]) -> int:
 FUZZ = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
+@pytest.mark.integration
 @settings(max_examples=120, **FUZZ)
 @given(acts=st.lists(turns(), min_size=3, max_size=3))
 def test_hundreds_of_hostile_calls(world, acts):

@@ -45,6 +45,7 @@ def test_an_episode_of_screens_is_won_and_its_pictures_saved(tmp_path):
     assert image_size(tmp_path / "turn-2-picture-0.png") == (56, 56)
 
 
+@pytest.mark.integration
 def test_tools_are_called_by_hand_without_torch(tmp_path):
     sample = page(tmp_path)
     write_samples([Sample("page", prompt="Read it.", images=("page.png",))], tmp_path / "data.jsonl")

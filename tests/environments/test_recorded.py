@@ -197,6 +197,7 @@ def test_samples_without_steps_are_played_live():
         EpisodeBatch(build_environment(EnvironmentConfig(name="recorded")), [task], READER)
 
 
+@pytest.mark.integration
 def test_traces_of_the_careless_annotator_show_every_button_that_was_right():
     found = splits.samples("screens-careless-development")[:80]
     outcomes = [play(sample, sample.demonstration["turns"], mismatch="ignore")[1] for sample in found]

@@ -132,6 +132,7 @@ def test_too_many_marks_do_not_fit_the_schema(tmp_path):
 # Reading text
 
 
+@pytest.mark.integration
 def test_text_in_a_box_is_read(tmp_path):
     pytest.importorskip("rapidocr_onnxruntime")
     picture = Image.new("RGB", (640, 320), "white")

@@ -135,5 +135,6 @@ def test_damaged_files_raise_with_their_line(tmp_path, samples):
         Evaluation.load(tmp_path, 9)
 
 
+@pytest.mark.integration
 def test_reading_results_imports_no_torch():
     subprocess.run([sys.executable, "-c", "import mmrl.evaluation, sys; assert 'torch' not in sys.modules"], check=True)

@@ -162,6 +162,7 @@ def embedded():
     return build_policy(subject.policy, subject.sampling)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "chance"), [("refcoco", 0.2), ("coco-detection", 0.02), ("mathvista", 0.3)])
 def test_embedded_model_scores_above_chance(embedded, tmp_path, name, chance):
     source = SampleSource.find("shapeworld", 48, load_protocol(name))

@@ -108,6 +108,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exports
     return lambda name: make(FAST if name in FAST else SLOW)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["drawing", "looking", slow("drawing_half")])
 def test_exported_model_computes_the_outputs_of_the_trained_policy(name, exports):
     made = exports(name)
@@ -116,6 +117,7 @@ def test_exported_model_computes_the_outputs_of_the_trained_policy(name, exports
     assert gap <= CLOSE[name] and learnt > 4 * gap, (gap, learnt)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("training", [LORA, {"train": "full"}], ids=["lora", "full"])
 def test_a_model_with_heads_is_exported_with_their_mean(tmp_path, training):
     settings = {"policy": {"kind": "vlm", "model": "shapeworld", "heads": ["short", "right"], **training}}

@@ -123,6 +123,7 @@ def test_export_leaves_out_learned_noise_and_the_card_says_so(make_run, tmp_path
     assert not list((tmp_path / "out").glob("exploration*"))
 
 
+@pytest.mark.integration
 def test_exported_adapter_loads_in_diffusers(trained, tmp_path):
     run, policy = trained
     done = export(str(run), tmp_path / "out", lora_only=True)
@@ -139,6 +140,7 @@ def test_exported_adapter_loads_in_diffusers(trained, tmp_path):
     assert (drawn(plain) - base).abs().max() > 0.01
 
 
+@pytest.mark.integration
 def test_full_weights_are_exported_in_their_or_the_requested_dtype(tmp_path):
     run, _ = trained_run(tmp_path / "whole", SETTINGS | {"policy": {"model": "shapeworld", "train": "full"}})
     export(f"{run}@best", tmp_path / "out")

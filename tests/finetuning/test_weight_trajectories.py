@@ -54,6 +54,7 @@ def test_factors_have_one_norm_and_keep_their_sign():
         assert bool((torch.cosine_similarity(left[1:], left[:-1]) > 0.999).all())
 
 
+@pytest.mark.integration
 def test_the_predictor_follows_a_bend_that_lines_overshoot():
     whole = saturating(12)
     path, truth = whole[:8], whole[11]
@@ -77,6 +78,7 @@ def test_what_is_not_of_rank_one_stays():
     torch.testing.assert_close(predicted_extrapolation(path, 1)["a"][1:, 1:], rest[1:, 1:], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.integration
 def test_equal_seeds_predict_equally_and_leave_the_generator_alone():
     path = saturating(8)
     torch.manual_seed(5)

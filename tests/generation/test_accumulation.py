@@ -120,6 +120,7 @@ def difference(one: Tensor, other: Tensor) -> float:
     return ((one - other).norm() / one.norm()).item()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("rewards", REWARDS)
 @pytest.mark.parametrize("algorithm", ["grpo", "diffusion_nft"])
 def test_k_micro_batches_give_the_gradient_of_one(algorithm, rewards, update):
@@ -132,12 +133,14 @@ def test_k_micro_batches_give_the_gradient_of_one(algorithm, rewards, update):
     assert difference(whole, other) > 1e-2  # the control
 
 
+@pytest.mark.integration
 def test_mean_over_decisions_accumulates(update):
     whole, _ = update("grpo", REWARDS["some not"], [], aggregate="token")
     accumulated, _ = update("grpo", REWARDS["some not"], [1, 4], aggregate="token")
     assert difference(whole, accumulated) < 1e-5
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("algorithm", ["grpo", "diffusion_nft"])
 def test_unscored_rows_have_no_gradient(algorithm, update):
     """Not in the policy's term and not in the penalty: without it, the gradient is the same."""

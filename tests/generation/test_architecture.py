@@ -55,6 +55,7 @@ def test_shipped_settings_are_arguments_of_their_classes(path):
             assert set(architecture.configs[name]) <= set(inspect.signature(kind.__init__).parameters), name
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["wan", "sd15", "ltx2"])
 def test_saved_pipeline_is_built_as_it_loads(name, dtype, tmp_path):

@@ -62,6 +62,7 @@ def test_branches_share_steps_before_the_window(make_policy):
     assert policy.replay_gap(rollout) == 0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name, transition", [("sd3", "flow_sde"), ("sd15", "ddim")])
 def test_steps_before_the_window_can_draw_noise_that_is_not_trained(make_policy, name, transition):
     """B2-DiffuRL's early steps: stochastic, shared by the rows of a tree, and no decisions."""

@@ -45,6 +45,7 @@ def test_samples_with_images_are_not_batched_together(tmp_path):
         policy.rollout(requests, seed=0)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sd15_pix2pix", "sdxl_pix2pix"])
 def test_rows_of_several_samples_are_those_of_separate_calls(tmp_path, name):
     policy = PipelinePolicy(tiny.build(name), tiny.sampling(name))

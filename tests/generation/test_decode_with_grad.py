@@ -104,6 +104,7 @@ def test_decoded_images_equal_the_rollout_under_unchanged_parameters(name, make_
         assert sum(g.abs().sum() for g in gradients(policy, rollout, live)) > 0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sd3", "flux", "wan", "animatediff"])
 def test_latents_with_gradients_are_those_of_the_rollout_and_nothing_is_decoded(name, make_policy, requests):
     policy = make_policy(name, **ODE)
@@ -136,6 +137,7 @@ def test_gradients_through_latents_are_those_through_the_picture(make_policy, re
         torch.testing.assert_close(torch.zeros_like(other) if one is None else one, other, rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "sampling"),
     [
@@ -189,6 +191,7 @@ def test_added_noise_differs_by_seed(make_policy, requests):
         policy.decode_with_grad(rollout, BackpropSteps(None, noise_seed=1))
 
 
+@pytest.mark.integration
 def test_checkpointing_changes_no_gradient_and_saves_memory(requests):
     found = []
     for checkpointing in (False, True):
@@ -202,6 +205,7 @@ def test_checkpointing_changes_no_gradient_and_saves_memory(requests):
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sd3", pytest.param("sd15", marks=pytest.mark.slow), "flux"])
 def test_recomputed_steps_have_the_same_gradients_and_keep_no_activations(name, make_policy, requests):
     policy = make_policy(name, "lora", **ODE)
@@ -223,6 +227,7 @@ def test_recomputed_steps_have_the_same_gradients_and_keep_no_activations(name, 
     assert calls == 4  # two, and each once more
 
 
+@pytest.mark.integration
 def test_multistep_solvers_follow_the_ode_from_recorded_latents(make_policy, requests):
     """A solver that is taken up in the middle does not know the steps before."""
     policy = make_policy("sd15", **ODE)
@@ -232,6 +237,7 @@ def test_multistep_solvers_follow_the_ode_from_recorded_latents(make_policy, req
     assert (pictures.detach() - pixels(rollout)).abs().max() <= ROUNDING
 
 
+@pytest.mark.integration
 def test_rollouts_without_latents_and_pipelines_without_tensors_raise(make_policy, requests):
     policy = make_policy("sd3", **ODE)
     with pytest.raises(ValueError, match=r"policy\.keep_latents"):
@@ -244,6 +250,7 @@ def test_rollouts_without_latents_and_pipelines_without_tensors_raise(make_polic
         policy.decode_with_grad(drawn(policy, requests), BackpropSteps(1))
 
 
+@pytest.mark.integration
 def test_detached_inputs_give_the_sum_of_step_gradients(make_policy, requests):
     """By hand: what is added to every answer moves x_0 by -dt in each step, so its gradient grows with their range."""
     policy = make_policy("sd3", "full", **ODE)

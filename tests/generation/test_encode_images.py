@@ -13,6 +13,7 @@ from mmrl.rollout_request import RolloutRequest
 from tests.generation import tiny_pipelines as tiny
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sd3", "flux", "wan"])  # wan: true guidance, which is a second call
 def test_encoded_rows_have_equal_velocities_alone_and_batched(name, make_policy, requests):
     policy = make_policy(name)
@@ -43,6 +44,7 @@ def test_latents_of_another_shape_raise(make_policy, requests):
         policy.rollout_from_latents([sample], [0], torch.zeros(1, 4, 3, 3), [None])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sd3", "sd15", "flux"])
 def test_encoded_images_decode_by_the_arithmetic_of_the_pipeline(name, make_policy, requests):
     """Backwards as each pipeline's `__call__` goes from its loop's last latents to the autoencoder."""
@@ -71,6 +73,7 @@ def test_unsupported_latent_spaces_raise_by_class_name(make_policy):
         make_policy("wan").encode([])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sd15_pix2pix", pytest.param("sdxl_pix2pix", marks=pytest.mark.slow)])
 def test_pictures_after_an_edit_are_adopted_with_the_pictures_before_it(name, tmp_path):
     policy = PipelinePolicy(tiny.build(name), tiny.sampling(name))

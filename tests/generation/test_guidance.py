@@ -28,6 +28,7 @@ def draw(pipeline) -> Tensor:
     return pipeline(PROMPT, generator=generator, **arguments)[0]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "train"), [("sd3", "lora"), ("sd3", "full"), ("sd15", "lora")])
 def test_guidance_scales_0_and_1_equal_base_and_trained_model(name, train, make_policy):
     before = draw(tiny.build(name))
@@ -70,6 +71,7 @@ def test_guidance_interpolates_linearly_between_both_models(make_policy):
     assert len(seen) == 2
 
 
+@pytest.mark.integration
 def test_guidance_base_may_be_another_pipeline():
     base, tuned = tiny.build("sd3", seed=0), tiny.build("sd3", seed=1)
     before, after = draw(base), draw(tuned)
@@ -93,6 +95,7 @@ def test_guided_outputs_keep_structure_and_dtype():
     assert mixed["more"][0].tolist() == [5] and mixed["more"][1] == "text"  # whole numbers are the trained model's
 
 
+@pytest.mark.integration
 def test_lora_strength_is_exact_at_0_and_1_and_scales_linearly(make_policy):
     before = draw(tiny.build("sd3"))
     policy = make_policy("sd3")

@@ -74,6 +74,7 @@ def test_every_step_is_a_decision_with_its_closed_form_density(steps, kind):
     torch.testing.assert_close(last.std[:, 0].double(), spread, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["sigma", "latents"])
 def test_entropy_term_raises_the_noise_as_its_derivative_says(kind):
     """Without advantages, the gradient is that of the mean entropy times its weight."""
@@ -98,6 +99,7 @@ def test_entropy_term_raises_the_noise_as_its_derivative_says(kind):
     torch.testing.assert_close(gradients[1], bias.grad, atol=1e-6, rtol=1e-4)
 
 
+@pytest.mark.integration
 def test_noise_by_dimension_learns_from_the_reward_and_leaves_the_denoiser_alone():
     policy = policy_of(2, "latents")
     rollout = policy.rollout(GROUP, seed=2)

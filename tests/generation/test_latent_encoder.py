@@ -37,6 +37,7 @@ def latents_of(name: str, rows: int = 2) -> torch.Tensor:
     return torch.randn(rows, *SHAPES[name], generator=torch.Generator().manual_seed(3))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", SHAPES)
 def test_features_depend_on_latents_prompt_and_level_of_their_own_row_alone(name):
     encoder, latents = encoder_of(name), latents_of(name)
@@ -72,6 +73,7 @@ def test_a_guided_pipeline_is_refused(name):
         encoder.features(latents_of(name), 0.4, PROMPTS[name])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", SHAPES)
 def test_gradient_of_a_head_against_finite_differences(name):
     encoder = GeneratorEncoder(str(GENERATORS[name]), LAYERS[name], SAMPLING[name], device="cpu").to(torch.float64)
@@ -128,6 +130,7 @@ def test_clips_of_wan_are_encoded_as_its_call_decodes_them(make_policy, requests
     torch.testing.assert_close(latents * deviation + mean, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.integration
 def test_clips_of_wan_vace_stand_behind_their_references_in_its_loop(tmp_path):
     policy = PipelinePolicy(tiny_pipelines.build("wan_vace"), tiny_pipelines.sampling("wan_vace", steps=2))
     (sample, *_) = tiny_pipelines.samples("wan_vace", tmp_path)
@@ -160,6 +163,7 @@ class Ramp(LatentReward):
         return (latents * self.direction).flatten(1).sum(1)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sd3", pytest.param("video", marks=pytest.mark.slow)])
 def test_a_reward_of_noisy_latents_guides_every_step_that_it_knows(name):
     from mmrl.config.sampling import SamplingConfig

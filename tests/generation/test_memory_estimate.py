@@ -66,6 +66,7 @@ def estimated(config: TrainConfig) -> MemoryEstimate:
     return estimate_memory(config, find_architecture(config.policy.model))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", TINY)
 def test_estimate_equals_measured_bytes(name, tmp_path):
     config = configured(name, tmp_path)
@@ -112,6 +113,7 @@ def measured_update(policy: PipelinePolicy, rollout: Rollout) -> tuple[int, int,
     return kept[0], counted.peak, sum(inputs)
 
 
+@pytest.mark.integration
 def test_estimate_includes_the_optimizer_state(tmp_path):
     config = configured("sd3", tmp_path, {"optimizer.ema": 0.9})
     estimate = estimated(config)
@@ -126,6 +128,7 @@ def test_estimate_includes_the_optimizer_state(tmp_path):
     assert estimate.copies == ("moving average",)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_full_training_counts_float32_weights_and_a_reference(dtype, tmp_path):
     config = configured("sd3", tmp_path, {"policy.train": "full", "policy.dtype": dtype})
@@ -145,6 +148,7 @@ def bytes_of(module: nn.Module) -> int:
     return sum(p.numel() * p.element_size() for p in module.parameters())
 
 
+@pytest.mark.integration
 def test_estimate_counts_velocity_losses_and_an_old_policy(tmp_path):
     ode = {"name": "ode"}
     config = configured("sd3", tmp_path, {"algorithm.name": "diffusion_nft", "sampling.transition": ode})
@@ -162,6 +166,7 @@ def test_estimate_grows_with_sizes(tmp_path):
     assert wide.micro_batches == 2 * small.micro_batches
 
 
+@pytest.mark.integration
 def test_estimate_uses_the_configured_scheduler(tmp_path):
     ddim = {"name": "ddim", "noise_level": 1.0}
     config = configured("sd3", tmp_path, {"sampling.transition": ddim})

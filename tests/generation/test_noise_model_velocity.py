@@ -51,6 +51,7 @@ def text(rollout: Any) -> torch.Tensor:
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("case", NAMES)
 def test_velocity_equals_noise_minus_image_from_unet_and_scheduler_step(case, requests):
     policy = make(case)
@@ -72,6 +73,7 @@ def test_velocity_equals_noise_minus_image_from_unet_and_scheduler_step(case, re
         assert sigma / (1 - sigma) == pytest.approx(((1 - kept) / kept).sqrt().item(), rel=1e-4), place
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("case", NAMES)
 def test_pure_noise_has_a_velocity(case, requests):
     """Beyond a model's noisiest timestep that one answers; at zero terminal signal there is none beyond."""
@@ -84,6 +86,7 @@ def test_pure_noise_has_a_velocity(case, requests):
     assert velocity.isfinite().all() and velocity.abs().max() < 3 * below.abs().max()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("place", [0.02, 0.6, *(pytest.param(place, marks=pytest.mark.slow) for place in (0.2, 0.98))])
 def test_velocity_of_loops_that_start_mid_schedule(place, tmp_path):
     """`strength` 0.7 leaves out the first three of ten steps; DDIM does not know where the loop begins."""
@@ -98,6 +101,7 @@ def test_velocity_of_loops_that_start_mid_schedule(place, tmp_path):
     assert velocity.shape == rollout.clean.shape and seen == [round(place * 999)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "case", ["noise", *(pytest.param(case, marks=pytest.mark.slow) for case in ("v", "variance exploding"))]
 )
@@ -121,6 +125,7 @@ def test_velocity_has_gradients_and_depends_on_every_input(case, requests):
     assert torch.equal(again.clean, rollout.clean)  # the schedule is as it was
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("case", ["noise", "variance exploding"])
 def test_encoded_images_have_the_velocities_of_their_rollout(case, requests):
     policy = make(case)

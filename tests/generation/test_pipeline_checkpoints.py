@@ -22,6 +22,7 @@ def shake(policy: PipelinePolicy) -> None:
             parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("train", ["lora", "full"])
 @pytest.mark.parametrize("name", [*CLASSES, "wan22"])
 def test_reference_is_the_pipeline_before_training(name, train, make_policy, requests):
@@ -54,6 +55,7 @@ def test_autograd_graph_survives_a_reference_context(train, make_policy, request
         assert (plain is None and looked is None) or torch.equal(plain, looked)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", CLASSES)
 def test_diffusers_loads_the_adapters(name, make_policy, requests, tmp_path):
     policy = make_policy(name, transition={"name": "ode"})
@@ -68,6 +70,7 @@ def test_diffusers_loads_the_adapters(name, make_policy, requests, tmp_path):
     assert (before - after).abs().max() > 1e-3
 
 
+@pytest.mark.integration
 def test_adapters_of_a_second_transformer_have_a_separate_folder(make_policy, requests, tmp_path):
     policy = make_policy("wan22", transition={"name": "ode"})
     shake(policy)
@@ -161,6 +164,7 @@ def test_from_config_loads_a_folder(requests, tmp_path):
     assert policy.replay_gap(policy.rollout(requests, seed=3)) <= EXACT
 
 
+@pytest.mark.integration
 def test_safety_checker_is_off_by_default(tmp_path):
     pipeline = tiny.build("sd15")
     vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -64,6 +64,7 @@ def test_replay_computes_requested_decisions_only(name, make_policy, requests):
     assert calls == 2 * a_step
 
 
+@pytest.mark.integration
 def test_windows_follow_the_seed_and_restrict_gradients(make_policy, requests):
     policy = make_policy("sd3", window={"size": 2, "high": 4})
     starts = set()

@@ -73,6 +73,7 @@ def test_score_function_gradient_equals_finite_differences(kind):
     assert ((terms.mean(0) - expected).abs() > 8 * error).any()  # the control: the mean's gradient is not the score
 
 
+@pytest.mark.integration
 def test_pipeline_gradient_equals_finite_differences():
     """The same through rollout and replay of a tiny SD3: dJ/dc where c is added to the velocity's every element."""
     policy = tiny_policy(noise_level=1.0)

@@ -81,6 +81,7 @@ def test_half_precision_gradients_agree_with_float32(precision, train):
     assert cosine(gradient(half, rollout, first=3.0), expected) < 0.99  # the control: another row's advantage
 
 
+@pytest.mark.integration
 def test_loss_scaling_prevents_float16_underflow():
     """A picture of 1024 pixels has a thousand times the latents of this one, each with a thousandth of the gradient."""
     share, scale = 1e-4, LossScale("float16")

@@ -58,6 +58,7 @@ def test_removed_units_are_closed_gates(name, make_policy, requests):
     assert (closed - whole).abs().max() > 1e-3
 
 
+@pytest.mark.integration
 def test_gates_close_on_units_that_no_picture_needs(make_policy, requests):
     policy = make_policy("sd3", **ODE)
     denoiser = denoiser_of(policy)

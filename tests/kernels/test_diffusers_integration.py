@@ -100,6 +100,7 @@ def random(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 @pytest.mark.parametrize("build", [flux, wan, qwen_image])
 def test_cpu_attention_equals_native(build):

@@ -61,6 +61,7 @@ print("done")
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("run", [interpreted, pytest.param(on_a_gpu, marks=ON_A_GPU)])
 def test_triton_kernel_agrees_with_float64(run) -> None:
     assert run(SCRIPT).endswith("done\n")

@@ -103,6 +103,7 @@ def tensors_of(model: Any) -> list[torch.Tensor]:
     return [each for network in model.networks() for each in (*network.parameters(), *network.buffers())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [*FAST, *(pytest.param(case, marks=pytest.mark.slow) for case in TRAINED if case not in FAST)]
 )
@@ -120,6 +121,7 @@ def pictures() -> Measurement:
     return measure(configured("quickstart", *PICTURES), repeats=1)
 
 
+@pytest.mark.integration
 def test_calls_of_the_model_are_counted(pictures):
     """DiffusionNFT samples with each step once, and at each of 3 noise levels asks the old policy and learns."""
     work = pictures.work
@@ -131,12 +133,14 @@ def test_calls_of_the_model_are_counted(pictures):
     assert pictures.device_name == "CPU, 1 thread(s)" and pictures.obstacles == {}
 
 
+@pytest.mark.integration
 def test_every_phase_takes_time(pictures):
     phases = pictures.phases
     assert min(phases.rollout, phases.scoring, phases.update, phases.optimizer, phases.statistics, phases.check) > 0
     assert phases.update > phases.optimizer and phases.rollout > phases.statistics
 
 
+@pytest.mark.integration
 def test_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     measure(configured("shapes-vlm", *TEXTS), repeats=1)
@@ -151,6 +155,7 @@ def test_a_call_smaller_than_a_group_is_measured_with_a_smaller_group():
     assert measure(config, repeats=1).phases.update > 0
 
 
+@pytest.mark.integration
 def test_a_call_of_one_answer_still_learns():
     """A group of one has advantages of 0, for which an update would compute nothing."""
     found = measure(configured("shapes-vlm", *TEXTS[:1], "data.micro_batch=1"), repeats=1)
@@ -158,6 +163,7 @@ def test_a_call_of_one_answer_still_learns():
     assert found.work.calls == 64 and found.work.update_backwards > 0
 
 
+@pytest.mark.integration
 def test_of_several_stages_the_last_is_measured_and_models_beside_the_policy_are_named():
     words = [
         "models={other: {model: 'shapeworld:sums', train: lora}}",

@@ -28,6 +28,7 @@ def plan() -> Plan:
     return plan_run(load_config("quickstart", list(SMALL)), 16, assumed={"straggler": 0.0}, repeats=1)
 
 
+@pytest.mark.integration
 def test_more_devices_are_faster_until_the_calls_are_dealt(plan):
     seconds = {each.devices: each.best.seconds.total for each in plan.forecasts}
     assert list(seconds) == [1, 2, 4, 8, 16]
@@ -37,6 +38,7 @@ def test_more_devices_are_faster_until_the_calls_are_dealt(plan):
     assert any("8 of 16 processes have nothing to do: set data.micro_batch to 1" in text for text in plan.warnings)
 
 
+@pytest.mark.integration
 def test_memory_by_place_is_that_of_the_dry_run(plan):
     for forecast in plan.forecasts[1:]:
         expected = plan.memory.bytes_of_processes(forecast.devices, plan.assumptions.parts(forecast.devices))
@@ -57,12 +59,14 @@ def test_a_model_that_writes_beside_a_pipeline_is_counted(plan):
     )
 
 
+@pytest.mark.integration
 def test_strict_is_refused_where_calls_do_not_divide(plan):
     last = {each.place: each for each in plan.forecasts[-1].places}
     assert "needs equally many calls in each of 16 processes" in last["strict"].obstacle
     assert last["replicas"].obstacle is None
 
 
+@pytest.mark.integration
 def test_a_small_device_changes_the_place(plan):
     needed = {each.place: each.memory for each in plan.forecasts[3].places}
     assert needed["strict"] < needed["window"] < needed["replicas"]
@@ -88,6 +92,7 @@ def test_obstacles_come_from_the_recipe_and_the_model():
     assert obstacle(config, {"window": "it has no blocks"}, "window", 1) is None
 
 
+@pytest.mark.slow
 def test_command_prints_tables_and_writes_json(tmp_path: Path):
     file = tmp_path / "plan.json"
     words = ["plan", "shapes-vlm", "data.micro_batch=64", "--gpus", "8", "--repeats", "1", "--bandwidth", "5"]

@@ -81,6 +81,7 @@ def rows(run: Path) -> list[dict[str, float]]:
     return [row for row in map(json.loads, lines) if row["kind"] == "train"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["fading_ode", "fading.py:FadingODE"])
 def test_custom_transition_trains(folder, name):
     transition = [f"sampling.transition.name={name}", "sampling.transition.args={power: 2.0}"]
@@ -90,6 +91,7 @@ def test_custom_transition_trains(folder, name):
     assert row["replay_gap"] == 0 and row["grad_norm"] > 0
 
 
+@pytest.mark.integration
 def test_custom_transition_noise_level_trains(folder):
     learned = "sampling.transition={name: fading_ode, noise_level: 0.7, learned: {low: 0.1, high: 0.9}}"
     run = train(load_config("flow-grpo", [*DENOISING, learned, "run.dir=run"]))
@@ -108,6 +110,7 @@ def test_custom_transition_declares_families_and_fields(folder):
         load_config("flow-grpo", ["sampling.transition.name=fading_od"])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["mirrored", "mirrored.py:Mirrored"])
 def test_custom_image_token_model_trains_and_exports(folder, name):
     run = train(load_config("shapes-ar", [*SHORT, f"policy.architecture={name}", "run.dir=run"]))

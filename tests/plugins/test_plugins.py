@@ -215,6 +215,7 @@ def test_components_made_in_python_load_again(tmp_path, monkeypatch):
     assert parse_config(dump_config(config), "dump.yaml").algorithm.advantage == scaled
 
 
+@pytest.mark.integration
 def test_reading_a_recipe_imports_neither_torch_nor_other_components():
     code = (
         "import sys; from mmrl.config import list_recipes, load_config\n"

@@ -114,6 +114,7 @@ def test_datasets_cannot_name_code(folder):
         apply_task(sample, CoordinateFormat("norm_1"))
 
 
+@pytest.mark.integration
 def test_file_tasks_train(folder):
     from mmrl.workflows.train import train
 

@@ -81,6 +81,7 @@ def tiny_language_model():
     return LlamaForCausalLM(config), tokenizer
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.*is deprecated:FutureWarning")  # trl 1.16's own
 def test_trl_trainer_learns_from_an_adapted_reward(tmp_path):
     model, tokenizer = tiny_language_model()

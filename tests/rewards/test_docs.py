@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from mmrl.rewards import available, reward_class, spec_of
 from mmrl.rewards.core.registry import BUILT_IN
 from tools.reward_table import markdown_table
@@ -33,6 +35,7 @@ def test_cards_state_summary_source_and_licence():
         assert card.source and card.licence and card.range[0] < card.range[1], name
 
 
+@pytest.mark.integration
 def test_rewards_table_imports_no_torch(repository):
     code = (
         "from tools.reward_table import markdown_table; import sys; markdown_table(); assert 'torch' not in sys.modules"

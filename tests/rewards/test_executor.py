@@ -208,6 +208,7 @@ def test_timed_out_calls_are_not_repeated():
     assert output.status["total"] == [Status.TIMEOUT] and calls == ["0"]
 
 
+@pytest.mark.integration
 def test_threads_do_not_block_program_exit():
     code = """
 import time

@@ -54,6 +54,7 @@ def ask(image=None, text=None, **references):
     return RewardInput(id="a", group=0, prompt="a red circle", image=image, text=text, references=references)
 
 
+@pytest.mark.integration
 def test_importing_rewards_imports_no_torch():
     code = "import mmrl.rewards, mmrl.data, sys; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

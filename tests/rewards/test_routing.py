@@ -143,6 +143,7 @@ def test_failures_are_counted_for_requesting_rows(routed):
         rewards.check_valid_share(output)
 
 
+@pytest.mark.integration
 @settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.sampled_from(CHOICES), st.sampled_from(["yes", "a", "abcde", "down"])), min_size=1),

@@ -30,6 +30,7 @@ def base():
     return amplified_styles(0, 32, iterations=0, steps=STEPS, prompts=PROMPTS)
 
 
+@pytest.mark.integration
 def test_the_styles_of_the_shipped_model_are_those_it_was_taught():
     found = measured(untrained_policy(), "development", 192)
     shares = {style: sum(found[style]) / 192 for style in ("concise", "verbose")}

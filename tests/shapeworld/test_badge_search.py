@@ -83,6 +83,7 @@ def test_scales_make_up_for_loose_boxes():
     assert hits() > hits(scales=[1.0]) + 0.3
 
 
+@pytest.mark.integration
 def test_demonstrated_boxes_find_most_badges_at_several_scales_and_fewer_at_one():
     train = samples("badges-train")[:96]
 

@@ -66,6 +66,7 @@ def test_gradients_of_the_base():
     assert sum(best["log_variance"]) < sum(plain["log_variance"])
 
 
+@pytest.mark.integration
 def test_norms_of_single_rows_are_those_within_a_batch():
     """The oracle: each row's gradient from one replay of the whole batch."""
     config = load_config("shapes-reasoning", ["policy.model=shapeworld:remainders"])

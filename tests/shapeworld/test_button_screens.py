@@ -74,6 +74,7 @@ def test_right_clicks_lead_on_and_a_dead_end_leads_back():
     }  # fmt: skip
 
 
+@pytest.mark.integration
 def test_entering_dead_ends_does_not_pay():
     """The sum of the turns' rewards is the number of targets done, on any way through an episode."""
     rng = np.random.default_rng(1)
@@ -96,6 +97,7 @@ def test_without_dead_ends_a_wrong_button_changes_nothing():
     assert episode.outcome()["dead_ends"] == 0
 
 
+@pytest.mark.integration
 def test_either_of_two_buttons_of_the_colour_is_right():
     doubled = 0
     for task in tasks("screens-validation"):

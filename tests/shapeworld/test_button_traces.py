@@ -19,6 +19,7 @@ def test_each_step_of_a_trace_is_a_sample():
     assert len({step.id for step in steps}) == len(steps)
 
 
+@pytest.mark.integration
 def test_the_curriculum_is_the_traces_and_then_the_tasks():
     found = splits.samples("screens-curriculum-train")
     assert [sample.metadata["stage"] for sample in found] == [0] * 1200 + [1] * 1200
@@ -26,6 +27,7 @@ def test_the_curriculum_is_the_traces_and_then_the_tasks():
     assert len({sample.id for sample in found}) == 2400
 
 
+@pytest.mark.integration
 def test_annotators_are_known_by_name():
     task, other = splits.samples("screens-development")[0], splits.samples("vlm-development")[0]
     world = ButtonScreens()
@@ -62,6 +64,7 @@ def test_one_of_two_right_buttons_is_labelled():
     assert len({sample.id for sample in train}) == len(train) > 0.25 * len(steps)
 
 
+@pytest.mark.integration
 def test_one_of_four_right_buttons_is_labelled():
     """The picture before the step is the screen whose boxes the label is one of, and the others stay as recorded."""
     plain, many = (splits.samples(f"screens-{name}-development") for name in ("traces-steps", "one-of-many"))

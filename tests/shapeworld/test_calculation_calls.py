@@ -120,6 +120,7 @@ def test_known_short_calculations_do_not_subtract_and_parts_share_no_prompt():
     assert not long["validation"] & decided and len(long["validation"]) == 256
 
 
+@pytest.mark.integration
 def test_the_careless_caller_has_each_habit_and_the_right_one_none():
     rng = np.random.default_rng(0)
     drawn, pairs = calculations("calls-train"), splits.samples("calls-train")
@@ -140,6 +141,7 @@ def test_the_careless_caller_has_each_habit_and_the_right_one_none():
     assert any(outcome["problems"].get("malformed") for _, outcome in outcomes)
 
 
+@pytest.mark.integration
 def test_the_shipped_model_calls_the_tool_carelessly():
     policy = build_policy(
         VLMConfig(model="shapeworld:calls", train="full"),

@@ -18,6 +18,7 @@ def learnt(tmp_path_factory) -> str:
     return str(path)
 
 
+@pytest.mark.integration
 def test_stored_answers_make_pairs_and_tell_what_is_too_hard(learnt):
     pairs, medium = stored_answers(3, learnt, 28 * 8)
     assert stored_answers(3, learnt, 28 * 8)[0] is pairs  # the arms of a study share them

@@ -20,6 +20,7 @@ def picture_of(*things, pixels=32):
 LARGER = [pytest.param(64, 200, marks=pytest.mark.slow), pytest.param(128, 100, marks=pytest.mark.slow)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("pixels, count", [(32, 500), *LARGER])  # the size that is trained on, and larger
 def test_rendered_scenes_are_strictly_correct_for_their_caption_only(pixels, count):
     rng = np.random.default_rng(pixels)
@@ -53,6 +54,7 @@ def near_misses(caption, rng):
         yield Caption(caption.clauses, opposite[caption.relation])
 
 
+@pytest.mark.integration
 def test_captions_wrong_in_one_word_score_lower():
     rng = np.random.default_rng(5)
     wrong, wrongs = 0, 0

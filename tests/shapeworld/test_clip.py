@@ -88,12 +88,14 @@ def test_both_tokenizers_read_every_caption_by_word(shipped):
     assert torch.equal(ids, pipeline(texts, padding="max_length", return_tensors="pt").input_ids)
 
 
+@pytest.mark.integration
 def test_captions_wrong_in_one_attribute_are_distinguished(score):
     accuracy = attribute_accuracy(score, *unseen(400, seed=7001))
     assert set(accuracy) == set(ATTRIBUTES)
     assert {name: share for name, share in accuracy.items() if share < 0.9} == {}
 
 
+@pytest.mark.integration
 def test_retrieval_finds_the_caption_among_256(score):
     captions, scenes = gallery(256, seed=7002)
     assert len({str(caption) for caption in captions}) == 256
@@ -101,12 +103,14 @@ def test_retrieval_finds_the_caption_among_256(score):
     assert recall_at_1(score, captions, scenes) >= 0.9
 
 
+@pytest.mark.integration
 def test_broken_images_score_below_good_ones(score):
     accuracy = fault_accuracy(score, *unseen(100, seed=7003), seed=7004)
     assert set(accuracy) == set(FAULTS)
     assert {name: share for name, share in accuracy.items() if share < 0.9} == {}
 
 
+@pytest.mark.integration
 def test_random_scorer_fails_every_threshold():
     """The control: chance is far below the thresholds of the shipped model."""
     rng = np.random.default_rng(0)
@@ -199,6 +203,7 @@ def test_ranking_loss_is_the_softmax_of_one_true_and_all_false_columns():
     assert pretrain.ranking_loss(logits, truth).item() == pytest.approx(((first + second) / 2).item())
 
 
+@pytest.mark.integration
 def test_training_lowers_the_loss_and_writes_both_formats(tmp_path):
     """From nothing to both folders with the real code, in seconds."""
     torch.manual_seed(0)

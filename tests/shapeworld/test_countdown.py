@@ -43,6 +43,7 @@ def test_solutions_are_those_of_all_calculations_that_end_with_the_target():
     assert sum(solves(text, PUZZLE) for text in found) > 2 and len(set(found)) == 54
 
 
+@pytest.mark.integration
 def test_no_puzzle_is_in_two_splits_and_each_can_be_solved():
     sets = [{(tuple(sorted(each.numbers)), each.target) for each in puzzles(part)} for part in PARTS]
     assert all(not one & other for place, one in enumerate(sets) for other in sets[place + 1 :])

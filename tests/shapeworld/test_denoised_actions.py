@@ -53,6 +53,7 @@ def test_the_walker_turns_away_by_the_same_angle():
     assert mean.tolist() == pytest.approx([math.cos(actions.TURNED), math.sin(actions.TURNED)], abs=0.01)
 
 
+@pytest.mark.integration
 def test_training_arrives_more_often():
     generator = seeded(3)
     flow, transition = actions.ActionFlow(), actions.transition_of("sde")
@@ -79,6 +80,7 @@ def test_a_score_that_is_no_density_is_found_out():
     assert max(density_gap(CPS(0.5), lambda step: step < 3, actions.SIGMAS, seeded())) > 0.2
 
 
+@pytest.mark.integration
 def test_the_sde_keeps_the_marginals_and_plain_noise_does_not():
     generator = seeded()
     kept = marginal_gap(FlowSDE(0.5, 0.995), generator)

@@ -34,6 +34,7 @@ def test_diffusers_loads_the_decoder_and_it_is_small():
     assert sum(path.stat().st_size for path in files) < 1e6
 
 
+@pytest.mark.integration
 def test_pictures_of_true_codes_are_close_to_the_true_ones():
     """For unseen pictures. Negative controls: the pictures of other codes, and codes in other places."""
     captions, pictures = rendered(128, seed=501)
@@ -50,6 +51,7 @@ def test_pictures_of_true_codes_are_close_to_the_true_ones():
     assert sum(kept) < sum(strict) / 2
 
 
+@pytest.mark.integration
 def test_a_saved_policy_has_its_own_decoder_and_draws_the_same(tmp_path):
     policy = ImageTokenPolicy.from_config(DIFFUSED, ImageTokenSamplingConfig())
     requests = [RolloutRequest(Sample("a", prompt="a red circle"), 2, 0)]

@@ -11,6 +11,7 @@ from mmrl_shapeworld.reasoning.calculation_splits import calculations
 from mmrl_shapeworld.reasoning.directed_calculations import directed, directed_answers
 
 
+@pytest.mark.integration
 def test_prompts_and_rewards_have_the_same_direction():
     found = directed_calculations.samples("sums-directed")
     assert len(found) == 4096

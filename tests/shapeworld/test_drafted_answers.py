@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mmrl_shapeworld.drafted_answers import switched_traffic
 
 
+@pytest.mark.integration
 def test_a_drafter_that_learns_recovers_from_a_change_of_questions(monkeypatch):
     for name, value in (("CALLS", 3), ("QUESTIONS", 6), ("LAST", 1)):
         monkeypatch.setattr(f"mmrl_shapeworld.drafted_answers.{name}", value)

@@ -43,6 +43,7 @@ def test_the_finest_scale_of_true_codes_shows_the_true_picture():
     assert shares[0] > 0.9 and shares[1] < 0.5
 
 
+@pytest.mark.integration
 def test_pictures_follow_captions_more_often_than_those_of_other_captions():
     policy = ImageTokenPolicy.from_config(CONFIG, ImageTokenSamplingConfig())
     chosen = samples("validation")[:96]

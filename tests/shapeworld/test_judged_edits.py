@@ -58,6 +58,7 @@ def test_both_forms_of_a_judge_learn_what_its_features_tell():
         assert error < 0.1 < (0.5 - seen.answers.float().mean(-1)).abs().mean()  # what no judge at all would err
 
 
+@pytest.mark.integration
 def test_edits_of_the_shipped_editor_are_judged(monkeypatch):
     monkeypatch.setattr(judged_edits, "TRAINING", ("formed-train", 4))
     monkeypatch.setattr(judged_edits, "STEPS", 3)

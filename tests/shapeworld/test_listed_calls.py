@@ -38,6 +38,7 @@ def test_habits_change_what_they_say():
     assert [each[:-1] for each in texts(slips=1)] == ["3+5*", "2-"]
 
 
+@pytest.mark.integration
 def test_lists_of_different_splits_share_no_calculation():
     parts = [{str(each) for row in lists(f"listed-{part}") for each in row} for part in ("train", "development")]
     assert not parts[0] & parts[1]

@@ -61,6 +61,7 @@ def test_a_task_is_done_by_its_own_measure():
     assert replace(whole, fill_iou=0.5).done("fill") and not replace(whole, fill_iou=0.49).done("fill")
 
 
+@pytest.mark.integration
 def test_splits_have_both_tasks_and_no_picture_in_common():
     seen = mask_tasks.samples("masks-train")
     assert [sample.task for sample in seen[:4]] == ["fill", "removal", "fill", "removal"]

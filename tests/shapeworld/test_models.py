@@ -54,6 +54,7 @@ def test_captions_are_tokenized_by_word(pipe):
         assert pipe.tokenizer.decode(ids, skip_special_tokens=True).strip() == str(caption)
 
 
+@pytest.mark.integration
 def test_base_has_medium_skill(pipe):
     """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
     assert 0.25 < strict_share(pipe, 192, num_inference_steps=10, guidance_scale=1.0, max_sequence_length=1) < 0.6
@@ -65,6 +66,7 @@ def test_default_pipeline_call_samples_as_well(pipe):
     assert strict_share(pipe, 12) > 0.2
 
 
+@pytest.mark.integration
 def test_autoencoder_reconstructs_images(pipe):
     assert reconstruction_share(pipe.vae, count=300) >= 0.98
 
@@ -74,6 +76,7 @@ def test_image_and_tensor_conversions_are_inverse():
     assert torch.equal(to_tensor(to_pictures(pictures)), pictures)
 
 
+@pytest.mark.integration
 def test_observer_counts_things_at_any_size():
     rng = np.random.default_rng(9)
     right, wrong = [], []

@@ -29,6 +29,7 @@ def test_prompt_names_things_and_directions():
     assert (LEFT.form, both.form) == ("one", "two")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("pixels", [32, 64])
 def test_rendered_clip_is_strictly_correct_and_reversed_is_not(pixels):
     rng = np.random.default_rng(pixels)

@@ -151,6 +151,7 @@ def test_shipped_model_can_express_every_answer_in_48_tokens(question_sets):
     assert max(map(len, ids)) < 48
 
 
+@pytest.mark.integration
 def test_splits_have_the_stated_sizes_and_no_common_image():
     seen: set[bytes] = set()
     for split, size in NEW_SPLITS.items():

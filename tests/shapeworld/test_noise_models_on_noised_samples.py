@@ -32,6 +32,7 @@ def trained(run) -> list[dict[str, float]]:
     return [row for row in rows if row["kind"] == "train"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "algorithm", [pytest.param(name, marks=[pytest.mark.slow] * (name not in EVERY_DAY)) for name in ALGORITHMS]
 )

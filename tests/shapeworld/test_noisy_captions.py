@@ -22,6 +22,7 @@ def test_the_share_of_true_facts_follows_from_the_errors():
     assert means == pytest.approx([1 - e * 0.62 for e in ERRORS], abs=0.06)
 
 
+@pytest.mark.integration
 def test_training_has_captions_of_mixed_quality_and_a_pair():
     found = splits.samples("noisy-captions-train")
     scores = [[facts_score(text, each.metadata["facts"]) for text in each.demonstration] for each in found]
@@ -32,6 +33,7 @@ def test_training_has_captions_of_mixed_quality_and_a_pair():
         assert pair == [max(row), min(row)] and {each.chosen, each.rejected} <= set(each.demonstration)
 
 
+@pytest.mark.integration
 def test_splits_share_no_picture_and_only_training_has_captions():
     found = {name: splits.samples(name) for name in NAMES}
     assert {name.rpartition("-")[2]: len(each) for name, each in found.items()} == SIZES

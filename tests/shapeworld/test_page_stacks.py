@@ -142,6 +142,7 @@ def test_rewards_and_outcomes_stay_in_the_unit_interval(actions):
     assert len(outcome["turn_rewards"]["match"]) <= len(steps)
 
 
+@pytest.mark.integration
 def test_experts_and_annotators():
     rng = np.random.default_rng(0)
     chosen = stacks("pages-validation")[:256]

@@ -35,6 +35,7 @@ def test_the_folder_is_found_by_its_name_and_holds_no_code():
     assert all(tensor.isfinite().all() for tensor in load_file(VLM_PAGES / "model.safetensors").values())
 
 
+@pytest.mark.integration
 def test_batches_are_what_the_processor_makes_of_a_conversation(shipped):
     model, processor = shipped
     episode = vlm_pages.play(stacks("pages-train")[0], expert)
@@ -52,6 +53,7 @@ def test_batches_are_what_the_processor_makes_of_a_conversation(shipped):
     assert torch.allclose(vlm_pages.rgb_patches(np.stack(episode.pictures)), expected, atol=1e-6)
 
 
+@pytest.mark.integration
 def test_the_loss_is_the_likelihood_of_the_actions(shipped):
     model, processor = shipped
     episodes = [vlm_pages.play(stack, tidy(np.random.default_rng(0))) for stack in stacks("pages-development")[:8]]

@@ -33,6 +33,7 @@ def test_folder_is_small_and_holds_no_code():
     assert sum(path.stat().st_size for path in files) < 4.5e6
 
 
+@pytest.mark.integration
 def test_codes_reconstruct_images(patches):
     """For unseen images of all kinds. A negative control: the codes of another image do not."""
     captions, pictures = rendered(200, seed=500)
@@ -44,6 +45,7 @@ def test_codes_reconstruct_images(patches):
     assert kept > 0.9 > 0.2 > swapped
 
 
+@pytest.mark.integration
 def test_base_has_medium_skill():
     """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
     strict, score = pretrain.skill(IMAGE_AR, count=128)

@@ -115,6 +115,7 @@ def test_readings_count_where_they_fit_the_caption():
     assert SURE.verdict(fitting(readings, caption), ("place",), rng) == "B"
 
 
+@pytest.mark.integration
 def test_splits_have_both_orders_side_by_side_and_share_no_pair():
     seen = {}
     for part, size in SIZES.items():
@@ -148,12 +149,14 @@ def test_turns_pick_two_dimensions_and_recheck_them():
     assert 0.75 < found / len(pairs) < 0.9  # 0.7, and two in five of the others by chance
 
 
+@pytest.mark.integration
 def test_pairs_with_specks_are_the_same_pairs():
     plain, seen = samples("judge-train"), samples("judge-specked-train")
     assert [each.prompt for each in seen] == [each.prompt for each in plain]
     assert all(a.images != b.images for a, b in zip(seen, plain, strict=True))
 
 
+@pytest.mark.integration
 def test_prompts_name_two_dimensions_in_doubt_and_judges_of_two_turns_pick_these():
     one, two = samples("judge-doubted-train"), samples("judge-doubted-turns-train")
     right, named = Counter(), Counter()

@@ -52,6 +52,7 @@ def test_true_pictures_are_near_and_darker_ones_are_not():
     assert np.isnan(lone.values["shapeworld_kid"]).all()
 
 
+@pytest.mark.integration
 def test_the_distance_is_0_for_equal_pictures_grows_with_a_change_and_has_a_gradient():
     distance = ShapeDistance("cpu")
     pictures = torch.stack(

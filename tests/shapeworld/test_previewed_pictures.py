@@ -35,6 +35,7 @@ def test_previews_come_nearer_to_the_finished_picture():
     assert gaps == sorted(gaps, reverse=True) and gaps[-2] > 0
 
 
+@pytest.mark.integration
 def test_pictures_are_always_the_same_and_have_a_state_for_each_preview():
     one, other = (previewed_pictures.previewed_pictures.__wrapped__("development", 3, 2, 2, 5) for _ in range(2))
     assert one.features.shape[:3] == (2, 2, len(PREVIEWS) + 1) and one.score.shape == one.right.shape == (2, 2)

@@ -76,6 +76,7 @@ def test_requests_have_calculations_as_demonstrations():
     assert all(part_of(read_calculation(sample.demonstration)) == "train" for sample in found)
 
 
+@pytest.mark.integration
 def test_a_proposer_and_a_solver_take_turns(tmp_path: Path):
     data = "data: {path: 'shapeworld:sums-questions', prompts: {name: shuffled}}"
     words = [

@@ -35,6 +35,7 @@ def test_pairs_are_labelled_by_one_criterion_of_their_task(few):
         assert pair.answer is None  # the rules' truth does not go with a pair
 
 
+@pytest.mark.integration
 def test_judges_differ_in_what_they_read_alone(few, tmp_path):
     folders = {reads: tmp_path / reads for reads in queried_judges.READS}
     for folder in folders.values():
@@ -60,6 +61,7 @@ def test_a_run_is_measured_by_the_rules_of_each_task(few):
     assert all(0 <= value <= 1 for values in found.values() for value in values)
 
 
+@pytest.mark.integration
 def test_a_judge_is_measured_on_pairs_of_another_split(few):
     found = queried_judges.judge_accuracy(3, "masks-development", "subject", pairs=16, judge_steps=5, prompts=4)
     assert list(found) == ["accuracy"] and 0 <= found["accuracy"][0] <= 1

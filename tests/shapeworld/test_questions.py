@@ -237,6 +237,7 @@ def test_a_split_of_some_tasks_has_their_questions_alone():
             all_splits.samples(name)
 
 
+@pytest.mark.integration
 def test_splits_have_the_stated_sizes_and_alternate_tasks(drawn):
     sizes = {"vlm-train": 600, "vlm-development": 256, "vlm-validation": 512}
     for split, rows in drawn.items():
@@ -248,6 +249,7 @@ def test_splits_have_the_stated_sizes_and_alternate_tasks(drawn):
         all_splits.samples("vlm-test")
 
 
+@pytest.mark.integration
 def test_splits_are_deterministic(drawn):
     """The first rows, drawn again and not from the cache."""
     for split, (seed, _) in question_splits.SPLITS.items():
@@ -258,6 +260,7 @@ def test_splits_are_deterministic(drawn):
                 assert drawn[split][8 * row + number] == again
 
 
+@pytest.mark.integration
 def test_splits_share_no_image(drawn):
     seen: dict[tuple[str, ...], str] = {}
     for split, rows in drawn.items():
@@ -265,6 +268,7 @@ def test_splits_share_no_image(drawn):
             assert len(media) == 1 and seen.setdefault(media, split) == split
 
 
+@pytest.mark.integration
 def test_only_training_splits_have_right_answers(drawn):
     for split, rows in drawn.items():
         assert {sample.demonstration is not None for sample in rows} == {split == "vlm-train"}

@@ -28,6 +28,7 @@ SCENE = Scene((BIG, SMALL))
 EDIT = Edit(SCENE, 0, "green")
 
 
+@pytest.mark.integration
 def test_the_thing_that_is_meant_has_the_size_the_place_or_the_shape_of_the_instruction():
     for split, (_, _, cue) in SPLITS.items():
         for sample in samples(split):

@@ -73,6 +73,7 @@ def test_more_validation_prompts_are_of_the_same_purpose_and_lengths_and_none_of
     assert splits.samples(f"{family}-validation-more")[0].demonstration is None
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prompts_of_some_hard_subtractions_have_one_or_two_or_more_by_chance(family):
     counts = Counter()
@@ -87,6 +88,7 @@ def test_prompts_of_some_hard_subtractions_have_one_or_two_or_more_by_chance(fam
     assert train[0].demonstration == train[0].metadata["chain"] and development[0].demonstration is None
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prompts_of_hard_subtractions_and_later_ones_are_those_of_their_purpose_alone(family):
     for part, purpose in (("", "train"), ("-development", "development"), ("-validation", "validation")):

@@ -13,6 +13,7 @@ from mmrl_shapeworld.web_pages import PageContents, PageLook, PageStructure, par
 from mmrl_shapeworld.worlds import caption_groups, described_things
 
 
+@pytest.mark.integration
 def test_chosen_actions_are_right_in_half_of_the_pictures_and_among_their_anchors():
     answers = anchored_pictures(900)
     assert answers.truth.mean() == 0.5 and len(set(answers.ids)) == len(answers.ids) == 120
@@ -23,6 +24,7 @@ def test_chosen_actions_are_right_in_half_of_the_pictures_and_among_their_anchor
     assert anchored_pictures(901).inputs[0].prompt != answers.inputs[0].prompt
 
 
+@pytest.mark.integration
 def test_clips_are_labelled_by_what_their_scorers_look_for():
     answers = driving_clips.driving_clips(900)
     judge = driving_clips.ApproachRisk()
@@ -33,6 +35,7 @@ def test_clips_are_labelled_by_what_their_scorers_look_for():
     assert 0.9 < found[risk == 1].mean() <= 1 and 0.15 < found.mean() < 0.35
 
 
+@pytest.mark.integration
 def test_a_gated_judge_is_called_for_clips_with_a_detected_person():
     gated, ungated = (driving_clips.driving_rewards(901, judged) for judged in ("detected", "all"))
     assert 0.1 < gated["calls"][0] < 0.4 and ungated["calls"] == [1.0]
@@ -84,6 +87,7 @@ def test_richer_pages_are_more_often_malformed():
     assert valid("card") == pytest.approx((1 - web_pages.FORGETS) ** 6, abs=0.1)
 
 
+@pytest.mark.integration
 def test_the_judge_of_a_cascade_sees_well_formed_pages_alone():
     cascade, everything = (page_policy(900, combine, iterations=2) for combine in ("cascade", "sum"))
     assert cascade["calls"][0] < everything["calls"][0] == 1
@@ -97,6 +101,7 @@ def test_groups_of_captions_differ_in_their_facts_and_bunch_in_their_similarity(
     assert (scores >= np.float32(0.9)).all() and (scores <= np.float32(0.95)).all() and scores.std() > 0.002
 
 
+@pytest.mark.integration
 def test_spread_similarities_change_the_ranking_that_squeezed_ones_cannot():
     adaptive, raw, none = (
         caption_groups.semantic_totals(901, kind)["ranking"][0] for kind in ("adaptive", "raw", "none")
@@ -126,5 +131,6 @@ def test_episodes_go_through_their_steps_in_order():
         assert len(frames) == step_demonstrations.FRAMES and (np.diff(steps) >= 0).all() and set(steps) == {0, 1, 2}
 
 
+@pytest.mark.integration
 def test_selected_features_follow_the_steps():
     assert step_demonstrations.progress_correlation(900, 32)["correlation"][0] > 0.4

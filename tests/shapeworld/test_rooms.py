@@ -128,6 +128,7 @@ def test_a_text_that_is_no_layout_leaves_everything_and_a_heap_counts_for_nothin
         episode.step("1")
 
 
+@pytest.mark.integration
 def test_gains_add_up_to_the_score_and_a_cut_off_turn_ends_the_episode():
     for room in rooms("rooms-development")[:50]:
         episode = RoomEpisode(room)
@@ -150,6 +151,7 @@ def test_the_expert_succeeds_everywhere_and_the_annotator_collides():
     assert chance < 0.01
 
 
+@pytest.mark.integration
 def test_the_annotator_halves_the_errors_that_the_picture_shows():
     rng = np.random.default_rng(2)
 
@@ -188,6 +190,7 @@ def test_a_bare_room_shows_no_table_and_the_annotator_places_by_it_from_the_seco
     assert scores[1] > scores[0] + 0.1
 
 
+@pytest.mark.integration
 def test_splits_share_no_room_and_stay_the_same():
     drawn = {part: {repr(room) for room in rooms(f"rooms-{part}")} for part in SIZES}
     for part, others in drawn.items():

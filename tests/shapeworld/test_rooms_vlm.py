@@ -71,6 +71,7 @@ def _layout(room, annotator):
     return episode.layout
 
 
+@pytest.mark.integration
 def test_there_is_room_to_learn(policy):
     requests = [RolloutRequest(sample, 1, group) for group, sample in enumerate(samples("rooms-development")[:32])]
     with torch.no_grad():
@@ -80,6 +81,7 @@ def test_there_is_room_to_learn(policy):
     assert 0.2 < np.mean([outcome["collisions"] for outcome in outcomes]) < 0.8
 
 
+@pytest.mark.integration
 def test_its_training_starts_from_the_model_of_the_worlds_and_saves_what_loads(tmp_path, monkeypatch):
     monkeypatch.setattr(vlm_rooms, "EPISODES", 2)
     vlm_rooms.train(tmp_path, 0.001, vlm_rooms.VLM_WORLDS, 0, 0.5, 1.0)

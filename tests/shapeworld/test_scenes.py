@@ -68,6 +68,7 @@ def test_opposite_relations_exclude_each_other(relation, dx, dy):
     assert relation_holds(dx, dy, relation) == relation_holds(-dx, -dy, opposite)
 
 
+@pytest.mark.integration
 def test_splits_are_fixed_and_exclude_heldout_kinds():
     assert captions("train") == captions("train")
     assert not any(

@@ -81,6 +81,7 @@ def test_the_sure_hand_goes_astray_and_only_its_right_clicks_are_learnt():
         assert hit or not turn.is_learnt
 
 
+@pytest.mark.integration
 def test_its_training_starts_from_the_model_of_the_worlds_and_saves_what_loads(tmp_path, monkeypatch):
     monkeypatch.setattr(vlm_screens, "EPISODES", 2)
     vlm_screens.train(tmp_path, minutes=0.001)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from mmrl.build.policies import build_policy
@@ -38,6 +39,7 @@ def test_the_loss_counts_the_tokens_of_both_turns_alone():
     assert count == int(own.sum()) and loss.item() / count > 1
 
 
+@pytest.mark.integration
 def test_the_shipped_model_tries_again():
     policy = build_policy(
         VLMConfig(model="shapeworld:sums-twice", train="full"),

@@ -16,6 +16,7 @@ def test_every_turn_but_the_last_is_a_crop(monkeypatch, settings):
     assert found["calls"] == [slow_tools.CALLS] and found["rows_per_second"][0] > 0
 
 
+@pytest.mark.integration
 def test_calls_wait_as_long_as_their_box_says(monkeypatch):
     waits = []
     monkeypatch.setattr(slow_tools.time, "sleep", waits.append)

@@ -117,6 +117,7 @@ def test_no_text_breaks_an_episode(actions):
     assert episode.outcome()["ended"] == "answer"
 
 
+@pytest.mark.integration
 def test_the_expert_is_right_and_waits_less_when_the_notes_come_first():
     rng = np.random.default_rng(0)
     chosen = streams("stream-validation")[:200]

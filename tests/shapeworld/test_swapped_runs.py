@@ -37,6 +37,7 @@ def test_the_autoencoder_reads_the_present_frame_alone(pipe):
         torch.testing.assert_close(once, latents[:, :, 3:4], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("every", [False, True])
 def test_pairs_are_taught_with_the_context_of_the_pipeline(pipe, every):
     swap, second = sample_pair(np.random.default_rng(910))

@@ -26,6 +26,7 @@ def pixels(frames):
     return np.stack([np.asarray(frame) for frame in frames])
 
 
+@pytest.mark.integration
 def test_the_true_clip_is_right_and_the_source_shows_another_thing():
     rng = np.random.default_rng(0)
     for _ in range(40):
@@ -105,6 +106,7 @@ def test_samples_have_a_mask_in_one_frame_or_in_all_and_no_clip_of_another_split
     assert sum(map(len, clips.values())) == len(set().union(*clips.values()))
 
 
+@pytest.mark.integration
 def test_the_reward_scores_the_clip_of_its_sample():
     sample = swaps.samples("swap-development")[0]
     swap = Swap.from_dict(sample.answer)

@@ -70,6 +70,7 @@ def test_weights_are_small_float16_safetensors(name):
     assert sum(path.stat().st_size for path in files) < 4.5e6
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "name", ["unet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("edit", "inpaint", "masks", "video"))]
 )
@@ -121,6 +122,7 @@ def test_unknown_splits_raise_with_the_known_ones():
         splits.samples("edit-valid")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["edit", "inpaint", "video"])
 def test_recipe_trains_one_update_with_exact_replay(name, tmp_path):
     """Two rows of one prompt, one update: exact replay, and a gradient."""

@@ -35,6 +35,7 @@ def test_demonstrations_are_in_full_and_wrong_by_the_habit_alone(split, least, m
     assert all(any(habit in each.prompt for habit in HABITS) for each in wrong)
 
 
+@pytest.mark.integration
 def test_the_shipped_teacher_writes_in_full_and_has_the_habit():
     policy = build_policy(
         VLMConfig(model="shapeworld:sums-taught", train="full"), TokenSamplingConfig(max_new_tokens=64)
@@ -48,6 +49,7 @@ def test_the_shipped_teacher_writes_in_full_and_has_the_habit():
     assert scores[~np.array(habitual)].mean() > 0.85 > 0.5 > scores[habitual].mean()
 
 
+@pytest.mark.integration
 def test_the_teacher_is_taught_by_its_recipe(tmp_path: Path):
     taught_sums.train(tmp_path / "taught", iterations=2)
     policy = build_policy(VLMConfig(model=str(tmp_path / "taught"), train="full"), TokenSamplingConfig())

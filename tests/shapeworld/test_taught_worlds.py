@@ -48,6 +48,7 @@ def scores(world: str, texts: list[str], rows: list) -> np.ndarray:
     return np.mean([reward.score(items).values[reward.name] for reward in REWARDS[world]], axis=0)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("world", EVERY_DAY)
 def test_right_answers_are_perfect_and_demonstrations_careless(world):
     for part in ("train", "validation"):
@@ -63,6 +64,7 @@ def test_right_answers_are_perfect_and_demonstrations_careless(world):
     assert all(row.demonstration == row.metadata["right"] for row in answered)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("world", EVERY_DAY)
 def test_no_two_splits_share_a_question(world):
     keys = [

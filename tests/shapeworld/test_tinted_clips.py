@@ -17,6 +17,7 @@ def letter_of(sample) -> str:
     return "ABCD"[list(WAYS.values()).index(WAYS[sample.prompt.split()[4]])]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("split", "low", "high"),
     [

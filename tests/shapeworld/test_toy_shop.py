@@ -137,6 +137,7 @@ def test_pivots_are_some_of_the_profiled_steps():
     assert len({each.id.partition("-step-")[0] for each in profiled}) == 200
 
 
+@pytest.mark.integration
 def test_splits_differ_and_the_larger_shops_want_unseen_things():
     prompts = {
         name: {str(task) for task in tasks(name)} for name in ("shop-train", "shop-development", "shop-validation")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from mmrl.build.config_checks import check
 from mmrl.config import load_config
@@ -18,6 +19,7 @@ from mmrl_shapeworld.inpainting import Hole
 from mmrl_shapeworld.scenes import draw
 
 
+@pytest.mark.integration
 def test_demonstrations_are_right_and_each_task_has_its_reward():
     both = two_tasks.samples("draw-or-edit")
     assert [sample.source for sample in both[:4]] == ["draw", "edit", "draw", "edit"]
@@ -45,6 +47,7 @@ def test_splits_of_one_task_are_halves_and_results_share_no_edit_with_training()
         assert not seen & {(sample.prompt, sample.conditions["image"]) for sample in found if sample.source == "edit"}
 
 
+@pytest.mark.integration
 def test_a_canvas_is_masked_up_to_its_margin_and_a_hole_is_one_of_its_picture():
     both = two_tasks.samples("canvas-or-hole")
     assert [sample.source for sample in both[:4]] == ["draw", "edit", "draw", "edit"]
@@ -67,6 +70,7 @@ def test_a_canvas_is_masked_up_to_its_margin_and_a_hole_is_one_of_its_picture():
         assert not seen & {sample.conditions["image"] for sample in found}
 
 
+@pytest.mark.integration
 def test_a_pipeline_imitates_both_tasks_in_one_call_and_then_explores_each(tmp_path):
     explored = "algorithm: {name: grpo, clip: {low: 1.0e-2}}"
     config = load_config(

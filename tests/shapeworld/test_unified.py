@@ -76,6 +76,7 @@ def test_words_of_questions_are_known_and_answers_are_single_tokens():
     assert words.decode(words("two", add_special_tokens=False).input_ids) == "two"
 
 
+@pytest.mark.integration
 def test_splits_have_no_pictures_to_train_on_and_as_many_captions_as_questions_to_measure():
     assert not any(sample.images for sample in samples("unified-train"))
     measured = samples("unified-validation")
@@ -112,6 +113,7 @@ def test_both_tasks_are_measured_and_their_gap():
         assert found.values["gap"].tolist() == [-first, 1.0, 0.0]
 
 
+@pytest.mark.integration
 def test_transformers_loads_it_and_nothing_of_ours_is_needed_to_draw_or_look():
     model = AutoModelForImageTextToText.from_pretrained(UNIFIED, dtype=torch.float32).eval()
     processor = AutoProcessor.from_pretrained(UNIFIED)
@@ -139,6 +141,7 @@ def test_the_codec_keeps_pictures_and_finds_their_codes():
     assert pretrain.codec_skill(model, swapped)[0] < 0.3
 
 
+@pytest.mark.integration
 def test_base_has_medium_skill_of_both_tasks():
     """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
     found = pretrain.skills(UNIFIED, count=96)

@@ -71,6 +71,7 @@ def test_a_caption_is_true_of_a_clean_picture_alone():
     assert set(answers_to("whole", scene=Scene(SCENE.things[:1])).values()) == {NO}
 
 
+@pytest.mark.integration
 def test_its_own_pictures_are_right_where_the_checker_has_them_strictly_right(model):
     torch.manual_seed(0)
     seen = unified_look.own_pictures(model, 64, 3)

@@ -159,6 +159,7 @@ def test_hint_labels_match_the_content_of_patches():
     assert (kinds[0][:, 0] == len(NAMES)).any()
 
 
+@pytest.mark.integration
 def test_training_steps_update_every_parameter(untrained, tmp_path):
     """The vision tower and deepstack included: the optimizers hold every parameter."""
     model, processor = untrained

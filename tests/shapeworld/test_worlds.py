@@ -75,6 +75,7 @@ def test_annotated_answers_are_well_formed_and_often_wrong(name):
     assert np.isfinite(annotated).all() and 0.5 < annotated.mean() < 0.95
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in WORLDS])
 def test_splits_have_their_sizes_and_share_no_question(name):
     seen: set[tuple[str, bytes]] = set()
@@ -85,6 +86,7 @@ def test_splits_have_their_sizes_and_share_no_question(name):
     assert len(seen) == sum(SIZES.values())
 
 
+@pytest.mark.integration
 def test_splits_are_deterministic():
     """Drawn anew and not from the cache."""
     for name, part in (("refer", "ood"), ("graph", "development")):
@@ -105,6 +107,7 @@ def test_only_unseen_forms_have_what_training_lacks(name):
         assert more & set(np.unique(question.frames[0]).tolist())
 
 
+@pytest.mark.integration
 def test_splits_are_datasets_alone_and_mixed():
     rows = provided_samples("shapeworld:crowd+caption-development")
     assert [row.source for row in rows[:4]] == ["crowd", "caption"] * 2 and len(rows) == 2 * SIZES["development"]

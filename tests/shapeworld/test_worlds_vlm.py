@@ -74,6 +74,7 @@ def test_hints_know_the_name_of_every_region(shipped, question_sets):
     assert batch.hints is not None and batch.answered.sum() == 4
 
 
+@pytest.mark.integration
 def test_its_training_starts_from_the_other_model_and_saves_what_loads(tmp_path, monkeypatch):
     monkeypatch.setattr(vlm_worlds, "GROUPS", ({"refer": 2, "graph": 1}, {"clip": 1}))
     vlm_worlds.train(tmp_path, minutes=0.001)

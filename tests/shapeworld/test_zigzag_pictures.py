@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from mmrl_shapeworld.zigzag_pictures import zigzag_pictures
 
 
+@pytest.mark.integration
 def test_arms_share_their_noise_and_pairs_their_beginning():
     plain, again, refined = (zigzag_pictures(3, "development", each, steps=3, prompts=6) for each in (0, 0, 1))
     assert plain == again

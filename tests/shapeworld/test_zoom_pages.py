@@ -102,6 +102,7 @@ def test_an_outcome_says_what_an_episode_takes_and_how_far_it_came():
         ZoomPages(look_seconds=0)
 
 
+@pytest.mark.integration
 def test_every_second_page_of_a_mixed_split_has_large_letters():
     found = pages("zoom-mixed-validation")
     assert [page.scale for page in found[:4]] == [1, LARGE, 1, LARGE]
@@ -153,6 +154,7 @@ def test_splits():
     assert len(reads) == SIZES["train"] and all(sample.demonstration == sample.answer for sample in reads)
 
 
+@pytest.mark.integration
 def test_the_annotator_who_has_a_habit_looks_above_where_the_wanted_square_is_below():
     looks = {"above": [], "below": []}
     for sample, page in zip(samples("zoom-habits-train"), pages("zoom-train"), strict=True):

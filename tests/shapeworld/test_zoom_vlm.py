@@ -99,6 +99,7 @@ def test_the_hint_of_attention_is_zero_where_all_of_it_is_right(model_and_proces
     assert float(batches.attention_loss(rows, ids)) < one - 4
 
 
+@pytest.mark.integration
 def test_its_training_starts_from_the_other_model_and_saves_what_loads(tmp_path, monkeypatch):
     monkeypatch.setattr(vlm_zoom, "BOXES", 1)
     monkeypatch.setattr(vlm_zoom, "CUTS", 1)

@@ -30,6 +30,7 @@ def draw(random: np.random.Generator, kind: str, seeds: int, prompts: int = 128)
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", NULLS)
 def test_sequential_false_positives_at_most_five_percent(kind):
     random, studies, most = np.random.default_rng(0), 2000, 8

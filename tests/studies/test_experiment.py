@@ -105,6 +105,7 @@ def test_what_decides_must_be_the_call(tmp_path):
         load_study(write(tmp_path, STUDY.replace("square, on: call", "square")))
 
 
+@pytest.mark.integration
 def test_shared_prompts_give_the_same_gradients_for_fewer_tokens():
     found = update_cost(0, answers=4, tokens=8, side=56, turns=1)
     assert found["gradient_difference"][0] < 1e-5

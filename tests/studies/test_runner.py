@@ -77,6 +77,7 @@ def finished(tmp_path_factory, forked_arms) -> tuple[Path, StudyResult]:
     return folder, run_study(study, StudyOptions(root=folder / "runs", jobs=2), SilentDisplay())
 
 
+@pytest.mark.integration
 def test_result_holds_the_raw_values(finished):
     folder, result = finished
     saved = StudyResult.load(folder / "runs" / "first" / RESULT)
@@ -95,6 +96,7 @@ def test_rows_of_an_arm_are_those_that_were_sampled():
     assert sampled_rows([{"draws/rows": 96.0}, {"reward/total": 1.0}, {"draws/rows": 64.0}], planned=64) == 224
 
 
+@pytest.mark.integration
 def test_two_studies_share_an_arm(finished):
     folder, _ = finished
     other = STUDY.replace("optimizer.lr: 1.0e-8", "optimizer.lr: 3.0e-4")
@@ -104,6 +106,7 @@ def test_two_studies_share_an_arm(finished):
     assert [line for line in display.lines if "started" in line] == ["without, seed 0: started, 2 iterations"]
 
 
+@pytest.mark.integration
 def test_inference_arms_share_a_run_and_differ(finished):
     folder, _ = finished
     text = STUDY.replace("without: {optimizer.lr: 1.0e-8}", "without: {optimizer.lr: 1.0e-4, inference.rlg: 0}")
@@ -176,6 +179,7 @@ def test_a_killed_study_resumes_to_the_same_result(finished, tmp_path, monkeypat
     assert "mmrl.training.training_loop" in files and "mmrl.understanding.vlm_policy" not in files
 
 
+@pytest.mark.integration
 def test_a_changed_setting_is_another_arm_and_the_place_is_not(finished):
     folder, _ = finished
     study = load_study(write(folder, "first"))
@@ -188,6 +192,7 @@ def test_a_changed_setting_is_another_arm_and_the_place_is_not(finished):
     assert not find_arm(options.root / "arms", changed).finished
 
 
+@pytest.mark.integration
 def test_changed_code_trains_anew_beside_the_old_run(finished):
     folder, _ = finished
     config, _ = arm_config(load_study(write(folder, "first")), "with", 0, StudyOptions())
@@ -225,6 +230,7 @@ def test_an_arm_whose_files_changed_is_another_one(tmp_path):
             file.write_text(before)
 
 
+@pytest.mark.integration
 def test_a_failing_arm_names_its_log_and_keeps_the_others(finished):
     folder, _ = finished
     text = STUDY.replace("optimizer.lr: 1.0e-8", "rewards: [{name: 'nowhere.py:reward'}]")
@@ -247,6 +253,7 @@ def test_rows_that_are_no_whole_number_of_iterations_are_refused(tmp_path):
         run_study(study, StudyOptions(root=tmp_path), SilentDisplay())
 
 
+@pytest.mark.integration
 def test_a_missing_metric_is_named_with_those_that_are_there(finished):
     folder, _ = finished
     text = STUDY.replace("metric: shapeworld", "metric: beauty")
@@ -278,6 +285,7 @@ def test_a_budget_of_cpu_time_sets_the_iterations_by_a_pilot(tmp_path):
     assert job.config.training.iterations == job.config.training.save_every == 3
 
 
+@pytest.mark.integration
 def test_the_bill_states_iterations_and_rows(finished):
     folder, _ = finished
     rows = dict(bill(load_study(write(folder, "first")), StudyOptions(root=folder / "runs", jobs=1)))

@@ -42,6 +42,7 @@ def test_recipes_of_systems_exist():
     assert [system.key for system in load_systems() if system.recipe and system.recipe not in known] == []
 
 
+@pytest.mark.integration
 def test_every_system_has_a_study_with_a_result():
     published = [study.config.paper.key for study in list_studies() if published_result(study.name) is not None]
     assert sorted(key for key in published if key) == sorted(system.key for system in load_systems())
@@ -52,11 +53,13 @@ def test_every_study_is_of_a_system():
     assert unknown_keys(list_studies()) == []
 
 
+@pytest.mark.integration
 def test_the_page_is_written_from_the_files(repository):
     written = (repository / "docs" / "systems.md").read_text(encoding="utf-8")
     assert written == systems_page(), "run: python -m tools.systems"
 
 
+@pytest.mark.integration
 def test_published_results_are_of_shipped_studies_and_state_the_verdict_of_their_claims():
     names = {study.name for study in list_studies()}
     for path in results_folder().glob("*.json"):
@@ -69,6 +72,7 @@ def test_published_results_are_of_shipped_studies_and_state_the_verdict_of_their
         assert result.origin in page
 
 
+@pytest.mark.integration
 def test_published_verdicts_follow_from_the_published_values():
     """Every verdict is judged again from the raw values in its file."""
     from mmrl.studies.study_result import judge_claims
@@ -96,6 +100,7 @@ def test_no_name_belongs_to_two_systems():
     assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
+@pytest.mark.integration
 def test_a_study_with_the_name_of_a_system_is_its_own():
     studies = {study.name: study for study in list_studies()}
     for system in load_systems():
@@ -103,6 +108,7 @@ def test_a_study_with_the_name_of_a_system_is_its_own():
             assert name not in studies or studies[name].config.paper.key == system.key
 
 
+@pytest.mark.integration
 def test_the_table_has_the_difference_on_which_a_verdict_rests():
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in systems_page().splitlines() if " | " in line}
     result = published_result("limr")
@@ -116,6 +122,7 @@ def test_words_of_a_title_name_a_study_if_no_other_has_them():
     assert study_of_title("reinforcement learning") is None is study_of_title("no such title")
 
 
+@pytest.mark.integration
 def test_systems_without_a_study_or_a_recipe_are_named(monkeypatch):
     with pytest.raises(ConfigError, match="has no recipe; its study uses none"):
         recipe_of_system("aurora")
@@ -128,6 +135,7 @@ def test_systems_without_a_study_or_a_recipe_are_named(monkeypatch):
         recipe_of_system("Planned")
 
 
+@pytest.mark.integration
 def test_commands_find_studies_and_recipes_by_the_name_of_a_system():
     runner = CliRunner()
     found = runner.invoke(app, ["study", "show", "GDPO"])
@@ -139,6 +147,7 @@ def test_commands_find_studies_and_recipes_by_the_name_of_a_system():
     assert runner.invoke(app, ["recipes", "show", "gdpoo"]).exit_code == 2
 
 
+@pytest.mark.integration
 def test_list_of_recipes_names_the_systems(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     lines = CliRunner().invoke(app, ["recipes", "list"]).output.splitlines()
@@ -146,6 +155,7 @@ def test_list_of_recipes_names_the_systems(monkeypatch):
     assert lines[at + 1].strip() == "systems: V-Triune, Orsta"
 
 
+@pytest.mark.integration
 def test_systems_are_read_without_torch():
     code = "import sys; from mmrl.studies.systems import recipe_systems as f; f(); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

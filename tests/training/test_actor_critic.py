@@ -94,6 +94,7 @@ def test_both_gradients_are_means_over_the_tokens_of_the_update():
     assert metrics.values()["value/clip_fraction"] == 0
 
 
+@pytest.mark.integration
 def test_a_critic_learns_the_expected_reward_and_the_policy_improves(tmp_path):
     policy, critic = TokenPolicy(), TableCritic()
     both = objective(policy, critic, value_clip=None)
@@ -130,6 +131,7 @@ def test_what_cannot_work_is_refused_by_key(overrides, message):
         check(load_config("shapes-reasoning", overrides))
 
 
+@pytest.mark.integration
 def test_a_run_with_a_critic_is_saved_whole_and_resumes_to_the_bit(tmp_path):
     def run(name: str, *more: str, resume: bool = False) -> Path:
         folder = tmp_path / name

@@ -52,6 +52,7 @@ def run(iterations: int = 60, lr: float = 0.03, reward=None, **config):
     return policy, objective, gauges
 
 
+@pytest.mark.integration
 def test_training_moves_the_flow_to_the_target():
     policy, _, _ = run()
     assert policy.mean.item() == pytest.approx(TARGET, abs=0.25)
@@ -68,6 +69,7 @@ def test_flipped_rewards_move_the_flow_away():
     assert policy.mean.item() < -0.1
 
 
+@pytest.mark.integration
 def test_penalty_limits_the_distance():
     free, _, _ = run(iterations=30)
     regularised, _, gauges = run(iterations=30, kl=KLConfig(kind="velocity_mse", coef=20.0))

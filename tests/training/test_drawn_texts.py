@@ -195,6 +195,7 @@ def learnt(folder: Path, painter: NumberPainter, **changes: Any) -> tuple[list[d
     return [loop.iterate()[0] for _ in range(30)], writer
 
 
+@pytest.mark.integration
 def test_both_models_learn_from_one_reward_and_without_the_painter_less_is_won(tmp_path):
     frozen = NumberPainter()
     frozen.theta.requires_grad_(False)
@@ -290,6 +291,7 @@ def whole(tmp_path_factory) -> Path:
     return joint_run(tmp_path_factory.mktemp("joint") / "whole")
 
 
+@pytest.mark.integration
 def test_a_run_trains_both_models_and_evaluates_pictures(whole):
     rows = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     trained = [row for row in rows if row["kind"] == "train"]
@@ -304,6 +306,7 @@ def test_a_run_trains_both_models_and_evaluates_pictures(whole):
         assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.integration
 def test_a_frozen_painter_may_draw_without_chance(tmp_path):
     drawn_by = FROZEN.replace("transition: {name: flow_sde}, window: {high: 2}", "transition: {name: ode}")
     folder = joint_run(tmp_path / "ode", drawn_by, JOINT, "training.iterations=2")
@@ -313,6 +316,7 @@ def test_a_frozen_painter_may_draw_without_chance(tmp_path):
     assert not (folder / "checkpoints/step-2/models").exists()
 
 
+@pytest.mark.integration
 def test_a_resumed_run_is_the_same_to_the_bit(whole, tmp_path):
     joint_run(tmp_path / "cut", "training.iterations=2")
     joint_run(tmp_path / "cut", resume=True)

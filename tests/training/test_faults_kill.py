@@ -25,6 +25,7 @@ def test_compared_contents_include_every_state_file(straight):
     assert "prompts" in json.loads(files["checkpoints/step-4/trainer/state.json"])["source"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("draw", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("steps", [2, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (0, 1, 3, 4))])
 def test_run_resumes_after_a_kill_at_a_random_moment(fork_server, straight, tmp_path, steps, draw):
@@ -41,6 +42,7 @@ def test_run_resumes_after_a_kill_at_a_random_moment(fork_server, straight, tmp_
     assert_same(run, tmp_path / "b/run")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "at",
     [

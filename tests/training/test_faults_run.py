@@ -145,6 +145,7 @@ def test_resume_rejects_edited_prompts():
         PromptSampler(after, 2, seed=0).load_state_dict(state)
 
 
+@pytest.mark.integration
 def test_truncated_prompts_are_named_and_trained(fork_server, tmp_path):
     """The embedded pipeline reads 12 tokens; here its third tokenizer, which knows silence alone, reads words."""
     model = tmp_path / "model"
@@ -190,6 +191,7 @@ def test_resume_rejects_edited_settings_by_key(fork_server, straight, tmp_path, 
     assert "run/config.yaml: " in messages and len(messages.splitlines()) == 2
 
 
+@pytest.mark.integration
 def test_resume_accepts_changeable_settings(fork_server, straight, tmp_path):
     folder = tmp_path / "b"
     shutil.copytree(straight[0].parent, folder)

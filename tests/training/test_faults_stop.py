@@ -15,6 +15,7 @@ from tests.training.quickstart_run import assert_same, finish, start
 TWICE = [signal.SIGINT, signal.SIGINT]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "at, step",
     [
@@ -56,6 +57,7 @@ def test_one_signal_finishes_the_iteration_with_a_closed_output(fork_server, tmp
     assert gaussian_run.contents(tmp_path / "a/run") == gaussian_run.contents(tmp_path / "b/run")
 
 
+@pytest.mark.integration
 def test_second_process_is_locked_out_of_the_folder(fork_server, straight, tmp_path):
     first = start(fork_server, tmp_path / "b")
     first.await_text("step    1/4")

@@ -42,6 +42,7 @@ def parameters(run: Path, step: int, name: str) -> dict[str, torch.Tensor]:
     return load_file(run / f"checkpoints/step-{step}/trainer/{name}.safetensors")
 
 
+@pytest.mark.integration
 def test_the_next_generation_begins_as_the_policy_and_leads_it(run):
     rows = [row for row in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if row["kind"] == "train"]
     assert [row["stage"] for row in rows] == [0, 0, 1, 0, 0, 1]

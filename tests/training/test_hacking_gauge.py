@@ -105,6 +105,7 @@ def simulated(seed: int, drift: float) -> bool:
     return found
 
 
+@pytest.mark.integration
 def test_noise_is_seldom_flagged_and_a_drift_of_few_deviations_mostly():
     assert np.mean([simulated(seed, 0.0) for seed in range(200)]) <= LEVEL
     assert np.mean([simulated(seed, 4.0) for seed in range(20)]) >= 0.9
@@ -157,6 +158,7 @@ def gaussian(make_trainer, run, then, iterations=120):
     return make_trainer(run, reward=Overshooting(), **settings), display
 
 
+@pytest.mark.integration
 def test_a_run_stops_after_the_truth_has_fallen_and_resumes_to_the_same_iteration(make_trainer, tmp_path):
     straight, display = gaussian(make_trainer, tmp_path / "a", "stop")
     straight.train()
@@ -208,6 +210,7 @@ class Correctable(Overshooting):
         self.aim = state.get("aim", 4.0)
 
 
+@pytest.mark.integration
 def test_a_run_that_is_resumed_within_a_refresh_is_the_uninterrupted_one(make_trainer, tmp_path):
     def trainer(run, iterations):
         one = gauge(window=6, then="refresh")

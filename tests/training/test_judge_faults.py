@@ -50,6 +50,7 @@ def metrics(run):
     return [json.loads(line) for line in (run / METRICS).read_text().splitlines()]
 
 
+@pytest.mark.integration
 def test_run_with_a_faulty_judge_finishes_and_counts_each_failure(make_trainer):
     script = in_turn(*[answer for fault in FAULTS.values() for answer in (GOOD, fault)])
     with FakeJudge(script) as stub:

@@ -57,6 +57,7 @@ def parameters(run: Path) -> dict[str, torch.Tensor]:
     return load_file(Checkpoints(run).path() / "trainer" / "parameters.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [pytest.param(each, marks=() if each == "vlm-corrected" else pytest.mark.breadth) for each in MODELS]
 )
@@ -75,6 +76,7 @@ def test_lagged_run_repeats_and_resumes_to_the_bit(model, tmp_path):
     assert {"seconds/wait", "seconds/thread_rollout", "seconds/thread_reward", "seconds/thread_wait"} <= found[0].keys()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "model", [pytest.param(each, marks=() if each == "nft" else pytest.mark.breadth) for each in STREAMED]
 )
@@ -96,6 +98,7 @@ def updates_of(model: str) -> int:
     return configured(model, Path("x")).training.epochs
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("model", ["nft", "lora", "vlm", "image-tokens"])
 def test_copy_shares_frozen_parameters_and_owns_trained_ones(model, tmp_path):
     config = configured(model, tmp_path)
@@ -113,6 +116,7 @@ def test_copy_shares_frozen_parameters_and_owns_trained_ones(model, tmp_path):
     assert frozen[0] & frozen[1] == frozen[0] - ours
 
 
+@pytest.mark.integration
 def test_process_wide_randomness_is_noticed_before_an_update(tmp_path, monkeypatch):
     from diffusers import StableDiffusion3Pipeline
 
@@ -154,6 +158,7 @@ def test_what_cannot_overlap_is_refused_by_key(model, overrides, says, tmp_path)
         check(configured(model, tmp_path, "run.overlap.lag=1", *overrides))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("overlap", ["{lag: 1}", "{stream: true}"])
 def test_rewards_do_not_ask_a_policy_that_is_updated_meanwhile(overlap, tmp_path):
     votes = "rewards=[{name: own_votes, args: {model: policy}}]"

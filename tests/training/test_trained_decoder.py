@@ -39,6 +39,7 @@ def undisturbed(fork_server, tmp_path_factory):
     return RUN.undisturbed(fork_server, tmp_path_factory.mktemp("decoder"))
 
 
+@pytest.mark.integration
 def test_the_decoder_learns_first_alone_and_then_with_the_generator(undisturbed):
     run, _ = undisturbed
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -50,6 +51,7 @@ def test_the_decoder_learns_first_alone_and_then_with_the_generator(undisturbed)
     assert state["updates"] == 4 and state["others"]["decoder"]["updates"] == state["others"]["judge"]["updates"] == 6
 
 
+@pytest.mark.integration
 def test_a_checkpoint_draws_with_the_decoder_that_was_trained(undisturbed):
     run, _ = undisturbed
     model = resolve_model(str(run), "image_tokens")
@@ -63,6 +65,7 @@ def test_a_checkpoint_draws_with_the_decoder_that_was_trained(undisturbed):
     assert all(torch.equal(trained[name], saved[name]) for name in trained) and trained["last.weight"].abs().max() > 0
 
 
+@pytest.mark.integration
 def test_a_model_in_memory_goes_back_to_the_decoder_of_each_checkpoint(undisturbed):
     run, _ = undisturbed
     model = resolve_model(str(run), "image_tokens")

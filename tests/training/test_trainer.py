@@ -27,6 +27,7 @@ def without_timings(rows):
     return [{k: v for k, v in row.items() if not k.startswith(TIMINGS)} for row in rows]
 
 
+@pytest.mark.integration
 def test_training_moves_the_policy_to_the_target(make_trainer):
     trainer = make_trainer(training={"iterations": 60})
     trainer.train()
@@ -193,6 +194,7 @@ def test_metrics_name_rewards_sources_phases_and_gauges(make_trainer):
     assert row["replay_gap"] <= 1e-6 and row["kl"] > 0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["mean_distance", "velocity_mse"])
 def test_penalty_limits_the_distance(make_trainer, tmp_path, kind):
     free = make_trainer(run=tmp_path / "free", training={"iterations": 25})

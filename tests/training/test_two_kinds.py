@@ -47,6 +47,7 @@ def undisturbed(fork_server, tmp_path_factory) -> tuple[Path, float]:
     return RUN.undisturbed(fork_server, tmp_path_factory.mktemp("kinds"))
 
 
+@pytest.mark.integration
 def test_each_model_learns_in_its_stages_alone(undisturbed):
     run, _ = undisturbed
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -88,6 +89,7 @@ def drawing_words() -> list[str]:
     ]
 
 
+@pytest.mark.integration
 def test_a_painter_that_is_the_policy_learns_from_what_a_trained_model_writes(fork_server, tmp_path):
     child = fork_server.start(tmp_path, "train", "quickstart", *drawing_words())
     assert child.wait() == 0, child.output_text()
@@ -97,6 +99,7 @@ def test_a_painter_that_is_the_policy_learns_from_what_a_trained_model_writes(fo
     assert (tmp_path / "run/checkpoints/step-2/models/writer/adapter_model.safetensors").is_file()
 
 
+@pytest.mark.integration
 def test_rewards_see_a_painter_as_it_is_now_and_its_snapshot_as_it_was(undisturbed):
     config = load_config("shapes-vlm", WORDS)
     torch.manual_seed(0)

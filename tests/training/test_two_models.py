@@ -56,6 +56,7 @@ def undisturbed(fork_server, tmp_path_factory) -> tuple[Path, float]:
     return RUN.undisturbed(fork_server, tmp_path_factory.mktemp("two"))
 
 
+@pytest.mark.integration
 def test_each_model_learns_in_its_stages_alone(undisturbed):
     run, _ = undisturbed
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -88,6 +89,7 @@ def test_a_kill_in_the_second_stage_of_a_round_repeats_it(fork_server, undisturb
     assert_same(undisturbed[0], tmp_path / "run")
 
 
+@pytest.mark.integration
 def test_a_snapshot_follows_a_trained_model_and_answers_differ_from_the_policys():
     config = load_config("shapes-reasoning", WORDS)
     torch.manual_seed(0)

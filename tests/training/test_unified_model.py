@@ -65,6 +65,7 @@ def colour(models) -> float:
     return float(models.handles["policy"].log_probs([TextQuery(QUESTION, "red")])[0].sum())
 
 
+@pytest.mark.integration
 def test_both_uses_have_the_same_weights_and_each_moves_its_own_part_of_them():
     policy, painter, models, learners = loaded()
     own, others = policy.parameters_to_train(), painter.parameters_to_train()
@@ -79,6 +80,7 @@ def test_both_uses_have_the_same_weights_and_each_moves_its_own_part_of_them():
     assert not any("vqmodel" in name for name in own)
 
 
+@pytest.mark.integration
 def test_what_one_use_learns_changes_the_other_and_both_have_one_reference():
     policy, painter, models, learners = loaded()
     rollout = painter.rollout([RolloutRequest(CAPTION, n=2, group=0)], 0)
@@ -97,6 +99,7 @@ def test_what_one_use_learns_changes_the_other_and_both_have_one_reference():
     assert policy.replay_gap(answers) < 2e-5
 
 
+@pytest.mark.integration
 def test_a_painter_that_is_not_trained_trains_nothing_more_than_answers_need():
     policy, painter, _, learners = loaded("models.painter.train=none", "models.painter.optimizer=null", "stages=[]",
                                           "rounds=1")  # fmt: skip
@@ -104,6 +107,7 @@ def test_a_painter_that_is_not_trained_trains_nothing_more_than_answers_need():
     assert painter.rollout([RolloutRequest(CAPTION, n=1, group=0)], 0).media[0].size == (32, 32)
 
 
+@pytest.mark.integration
 def test_adapters_serve_both_uses(tmp_path):
     policy, painter, models, _ = loaded("policy.train=lora", "models.painter.train=lora", "policy.vision.train=false",
                                         "policy.connector.train=false")  # fmt: skip
@@ -122,6 +126,7 @@ def test_adapters_serve_both_uses(tmp_path):
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.integration
 def test_the_run_alternates_and_asks_about_what_it_drew(undisturbed):
     run, _ = undisturbed
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -131,6 +131,7 @@ def test_another_rows_picture_would_be_noticed(measured, monkeypatch):
     assert policy.vlm.measured == {"repeated media": False}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("waves", [1, 2])
 def test_a_dialogue_that_changes_logits_is_not_gone_on_with(measured, monkeypatch, waves):
     policy, ways = measured("qwen3_vl")
@@ -158,6 +159,7 @@ def test_a_clip_is_read_with_all_that_came_before(measured):
     assert ways["dialogue with images"] and policy.replay_gap(found) < EXACT
 
 
+@pytest.mark.integration
 def test_nothing_outlives_an_update_of_the_weights(new_player):
     policy = new_player("qwen3_vl")
     before = play(policy)

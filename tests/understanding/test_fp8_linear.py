@@ -137,6 +137,7 @@ def replayed(policy, rollout):
     return policy.score_recording(rollout.recording)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("fp8_format", "train"),
     [
@@ -184,6 +185,7 @@ def test_every_rounding_layer_has_a_gradient_and_an_update_is_seen_by_the_next_r
     assert not torch.equal(after.log_probs, rollout.log_probs)
 
 
+@pytest.mark.integration
 def test_a_sampling_copy_has_numbers_of_its_own(policy_of):
     policy = policy_of(FP8Config(flow="rollout"))
     copied = sampling_copy(policy)

@@ -123,6 +123,7 @@ def test_greedy_answers_take_the_largest_sum(base, guide):
     assert tokens == [int((own + 2.0 * other)[0].argmax())]
 
 
+@pytest.mark.integration
 def test_episodes_of_several_turns_are_written_by_the_sum(new_player, guide):
     """Every turn is read from the beginning, by each model; the rows are those that the models write by themselves."""
     policy = new_player("qwen3_vl")

@@ -90,6 +90,7 @@ def test_ignored_second_resolution_is_detected(hybrid, embed):
         replay(policy, samples()[:1])
 
 
+@pytest.mark.integration
 def test_ignored_one_of_two_images_is_detected_without_a_grid(folder_of):
     """Each row of pixels must reach the loss, where an image is one row."""
     policy = VLMPolicy.from_config(VLMConfig(model=str(folder_of("llava"))), TokenSamplingConfig(max_new_tokens=4))

@@ -176,6 +176,7 @@ def test_what_cannot_work_is_refused_by_key(overrides, message):
         check(load_config("shapes-reasoning", overrides))
 
 
+@pytest.mark.integration
 def test_a_run_with_heads_is_trained_evaluated_and_resumed(tmp_path: Path):
     from mmrl.workflows.train import train
 

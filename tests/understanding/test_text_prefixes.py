@@ -76,6 +76,7 @@ def run_config(**models: NamedModelConfig):
     return config.model_copy(update={"models": models})
 
 
+@pytest.mark.integration
 def test_a_teacher_is_frozen_and_one_with_another_tokenizer_is_refused_by_name():
     config = run_config(teacher=NamedModelConfig(model="shapeworld:sums-twice"))
     policy = build_policy(config.policy, config.sampling, config.media)
@@ -90,6 +91,7 @@ def test_a_teacher_is_frozen_and_one_with_another_tokenizer_is_refused_by_name()
         build_models(run_config(other=NamedModelConfig(model="shapeworld")), policy)
 
 
+@pytest.mark.integration
 def test_a_teacher_may_be_the_folder_of_a_checkpoint(tmp_path: Path):
     config = run_config()
     policy = build_policy(config.policy, config.sampling, config.media)

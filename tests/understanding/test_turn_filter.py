@@ -22,6 +22,7 @@ def policy(player) -> VLMPolicy:
     return player("qwen3_vl")
 
 
+@pytest.mark.integration
 def test_episodes_with_an_empty_turn_are_not_trained_on(policy):
     whole, filtered = collect(source(policy)), collect(source(policy, turn_filter=TurnFilter({"length": 3.0})))
     kept = 0

@@ -114,6 +114,7 @@ def test_an_episode_that_breaks_down_is_left_out(policy):
     assert reader(policy)([long[0]], [0]) == []
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["selective", "success"])
 def test_replay_of_episodes_resumes_exactly(new_player, kind):
     policy = new_player("qwen3_vl")
@@ -141,6 +142,7 @@ def test_replay_of_episodes_resumes_exactly(new_player, kind):
     assert replayed > 0
 
 
+@pytest.mark.integration
 def test_a_past_success_mends_a_group_of_episodes(new_player):
     policy = new_player("qwen3_vl")
     policy.play_in(Guess())

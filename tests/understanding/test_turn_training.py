@@ -127,6 +127,7 @@ def collect(online: OnlineRollouts) -> list[MicroBatch]:
     return online.collect(0, 0.0, Phases()).micro_batches
 
 
+@pytest.mark.integration
 def test_an_iteration_learns_from_outcomes(new_player, tmp_path):
     policy = new_player("qwen3_vl")
     policy.play_in(Guess())

@@ -76,6 +76,7 @@ def test_episodes_have_a_value_before_each_own_token(folder_of, new_player):
     torch.testing.assert_close(values, single.values(rollout), atol=2e-4, rtol=1e-3)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("train", ["full", "lora"])
 def test_values_begin_at_0_and_are_saved_with_the_head(folder_of, tmp_path, train):
     folder = folder_of("qwen3_vl")
@@ -99,6 +100,7 @@ def test_values_begin_at_0_and_are_saved_with_the_head(folder_of, tmp_path, trai
         other.load(tmp_path)
 
 
+@pytest.mark.integration
 def test_models_that_scale_their_outputs_are_refused(folder_of):
     with pytest.raises(ConfigError, match="changes its outputs after the output layer"):
         ValueModel.from_config(config(folder_of("gemma3n")))

@@ -87,6 +87,7 @@ def test_selected_steps_replay_as_among_all(make):
     assert some.entropy.equal(whole.entropy[:, [4, 1]])
 
 
+@pytest.mark.integration
 def test_entropies_are_those_of_the_sampling_distribution(make):
     policy = make()
     rollout = policy.rollout(requests(WITH_IMAGE, n=1), seed=0)
@@ -172,6 +173,7 @@ def test_answers_end_as_in_the_chat_template(folder_of, tmp_path):
     assert describe(model, processor, torch.device("cpu")).end == eos
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["qwen3_vl", "smolvlm"])
 def test_gradient_checkpointing_changes_no_value_or_gradient(make, name):
     shared, apart = make(name), make(name, gradient_checkpointing=True)

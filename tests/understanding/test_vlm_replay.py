@@ -120,6 +120,7 @@ def test_unknown_attention_raises_by_name(folder_of):
         VLMPolicy.from_config(config.model_copy(update={"attention": "flash"}), TokenSamplingConfig())
 
 
+@pytest.mark.integration
 def test_ten_packed_updates_give_the_same_weights(vlm_of):
     """Packed and fused against rows: AdamW, the same recording again and again."""
     plain = vlm_of("qwen3_vl")

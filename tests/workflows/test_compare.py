@@ -75,6 +75,7 @@ def compared(drawing_run, tmp_path_factory) -> tuple[list[object], Path, str]:
     return words, out, run(*words).output
 
 
+@pytest.mark.integration
 def test_subjects_answer_the_same_samples_with_the_same_noise(compared, drawing_run):
     """Row by row what `evaluate` gives the policy on its own, drawn with the seeds of all calls laid end to end."""
     result = read_result(compared[1])
@@ -93,6 +94,7 @@ def test_subjects_answer_the_same_samples_with_the_same_noise(compared, drawing_
     np.testing.assert_array_equal(np.asarray(store.picture(5, 1)), np.asarray(expected.images[11]))
 
 
+@pytest.mark.integration
 def test_result_holds_the_expected_metrics(compared, drawing_run):
     base, last, best = (read_result(compared[1]).subjects[f"{drawing_run}{at}"] for at in ("@base", "", "@best"))
     result = read_result(compared[1])
@@ -113,6 +115,7 @@ def test_result_holds_the_expected_metrics(compared, drawing_run):
     assert result.settings["seed"] == 1234 and result.settings["samples_digest"]
 
 
+@pytest.mark.integration
 def test_pages_hold_all_results_and_load_no_resource(compared):
     html, text = ((compared[1] / name).read_text() for name in ("result.html", "result.md"))
     assert "data:image/png;base64" in html and re.search("Biggest (wins|losses)", html)
@@ -122,6 +125,7 @@ def test_pages_hold_all_results_and_load_no_resource(compared):
     assert "12/12 rows" in compared[2] and "Against base" in compared[2]
 
 
+@pytest.mark.integration
 def test_finished_answers_are_not_sampled_again(compared, drawing_run, tmp_path, monkeypatch):
     words, out, _ = compared
     before = read_result(out)
@@ -137,6 +141,7 @@ def test_finished_answers_are_not_sampled_again(compared, drawing_run, tmp_path,
     assert "other settings (seed differ)" in refused.stderr
 
 
+@pytest.mark.integration
 def test_answers_and_scores_of_files_that_changed_are_not_used_again(tmp_path):
     """The model is a folder and the reward a file of the user's own: both may have other contents the next time."""
     model = Path(shutil.copytree(provided_model("shapeworld", "pipeline"), tmp_path / "model"))
@@ -170,6 +175,7 @@ def read_rows(out: Path, *words: object):
     return {each.file: SubjectStore(out, each.file).lines() for each in read_result(out).subjects.values()}
 
 
+@pytest.mark.integration
 def test_broken_checkpoints_are_named_and_other_results_kept(drawing_run, tmp_path):
     broken = Path(shutil.copytree(drawing_run, tmp_path / "broken"))
     spoil(broken / "checkpoints/step-4")
@@ -181,6 +187,7 @@ def test_broken_checkpoints_are_named_and_other_results_kept(drawing_run, tmp_pa
     assert "failed" in (tmp_path / "out/result.md").read_text()
 
 
+@pytest.mark.integration
 def test_unscored_rows_are_counted_and_reported(drawing_run, tmp_path):
     (tmp_path / "flaky.py").write_text(FLAKY)
     samples = load_samples(DATA)[:6]
@@ -205,6 +212,7 @@ def test_runs_without_rewards_raise_with_a_remedy(drawing_run, tmp_path):
     assert "has no rewards" in result.stderr and "--reward" in result.stderr and not (tmp_path / "out").exists()
 
 
+@pytest.mark.integration
 def test_protocol_runs_end_to_end_on_text_answers(looking_run, tmp_path):
     words = [looking_run, "--protocol", "refcoco", "--data", "shapeworld", "--samples", 4, "--out", tmp_path / "out"]
     displayed = run(*words)
@@ -253,6 +261,7 @@ def test_commands_of_the_page_run(drawing_run, repository, tmp_path, monkeypatch
         assert result.exit_code in ((0, 1) if "diff" in words else (0,)), f"{words}: {result.output}"
 
 
+@pytest.mark.slow
 def test_killed_comparison_resumes(fork_server, drawing_run, tmp_path):
     """200 samples: killed while a picture of the sixth batch is written, and left with half a line. Every row, picture
     and number in the end is that of an uninterrupted comparison."""

@@ -23,6 +23,7 @@ def trained_row(run: Path) -> dict[str, float]:
     return found
 
 
+@pytest.mark.integration
 def test_opd_of_a_vision_language_model(tmp_path: Path):
     tiny_vlms.build("qwen2_5_vl", tmp_path / "student")
     tiny_vlms.build("qwen2_5_vl", tmp_path / "teacher")
@@ -47,6 +48,7 @@ def test_opd_of_a_vision_language_model(tmp_path: Path):
     assert row["grad_norm"] < 1e-4 < config.optimizer.max_grad_norm
 
 
+@pytest.mark.integration
 def test_diffusion_opd_of_two_teachers(tmp_path: Path):
     tiny_pipelines.build("sd3").save_pretrained(tmp_path / "model")
     sizes = tiny_pipelines.PIPELINES["sd3"].sampling

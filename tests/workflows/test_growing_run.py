@@ -44,6 +44,7 @@ def test_edits_become_pictures_to_edit(straight):
     assert rows[-1]["prompts/added"] == len(found) and any(row["prompts/added_in_batch"] for row in rows)
 
 
+@pytest.mark.integration
 def test_it_resumes_to_the_bit(straight, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(straight, folder)
@@ -56,6 +57,7 @@ def test_it_resumes_to_the_bit(straight, tmp_path):
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
+@pytest.mark.integration
 def test_what_was_added_trains_another_run(straight, tmp_path):
     keys = [*KEYS, f"run.dir={tmp_path}/run", f"data.path={straight}/added_prompts.jsonl"]
     run = train(load_config("shapes-edit", [key for key in keys if "prompts=" not in key] + ["training.iterations=1"]))

@@ -71,6 +71,7 @@ def trained_row(run: Path) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("recipe", "names"),
     [pytest.param("unigrpo", ["user_text"], marks=pytest.mark.slow), ("parrot", ["user_text", "dark"])],
@@ -126,6 +127,7 @@ def test_painters_that_draw_by_other_settings_are_named(tmp_path: Path):
     assert share_settings(first, find_models(names[:1], "vlm", bases=False), None).notes == ()
 
 
+@pytest.mark.integration
 def test_qwen_thinks_and_instruct_pix2pix_edits(tmp_path: Path):
     for number in range(2):
         Image.new("RGB", (56, 56), (200, 90 * number, 20)).save(tmp_path / f"{number}.png")

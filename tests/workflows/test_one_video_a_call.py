@@ -42,6 +42,7 @@ def words(tmp_path: Path) -> list[str]:
     ]
 
 
+@pytest.mark.integration
 def test_wan_vace_learns_from_videos_that_are_made_one_at_a_time(words):
     run = train(load_config("quickstart", words))
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

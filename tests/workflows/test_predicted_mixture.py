@@ -72,6 +72,7 @@ def test_a_sample_with_an_unscored_answer_counts_as_much_as_another(tmp_path):
     assert found.outcomes == pytest.approx([outcome(*each) + 0.05 for each in MIXTURES], abs=1e-6)
 
 
+@pytest.mark.integration
 def test_what_cannot_be_compared_is_refused(tmp_path):
     runs = written_runs(tmp_path)
     with pytest.raises(EvaluationError, match="there are 2 runs"):

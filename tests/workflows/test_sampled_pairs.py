@@ -58,6 +58,7 @@ def test_every_answer_is_in_a_pair_and_all_equally_often(seed, rights, wrongs):
             assert set(times) == set(texts) and max(times.values()) - min(times.values()) <= 1
 
 
+@pytest.mark.integration
 def test_pairs_are_right_and_wrong_answers_of_the_policy(three):
     config = load_config("shapes-reasoning", three)
     found = sampled_pairs(config, answers=12)

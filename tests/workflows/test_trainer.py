@@ -24,6 +24,7 @@ def trainer(folder, samples):
     )
 
 
+@pytest.mark.integration
 def test_trainer_resumes_and_rejects_other_samples(tmp_path):
     samples = splits.samples("validation")[:3]
     folder = trainer(tmp_path, samples).train()

@@ -130,6 +130,7 @@ def test_gradients_reach_trained_parameters_only(painter_of, name, sampling):
     assert not [path for path in trained if "vqmodel" in path or "vision_model" in path]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", FAMILIES)
 def test_guided_gradients_are_those_of_the_mixture(painter_of, name):
     """Against a finite difference of the log-probabilities themselves, along a random direction."""
@@ -156,6 +157,7 @@ def test_guided_gradients_are_those_of_the_mixture(painter_of, name):
     assert slope == pytest.approx((total(2e-4) - total(-2e-4)) / 4e-4, rel=1e-2)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("train", ["lora", pytest.param("full", marks=pytest.mark.slow)])
 def test_reference_is_the_model_before_training(painter_of, train, tmp_path):
     for name in FAMILIES:
@@ -173,6 +175,7 @@ def test_reference_is_the_model_before_training(painter_of, train, tmp_path):
         assert not list((tmp_path / train / name).rglob("*.bin"))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", FAMILIES)
 def test_fully_trained_folder_loads_as_a_model(painter_of, name, tmp_path):
     policy = painter_of(name)
@@ -183,6 +186,7 @@ def test_fully_trained_folder_loads_as_a_model(painter_of, name, tmp_path):
     assert again.rollout(REQUESTS, seed=0).token_ids == policy.rollout(REQUESTS, seed=0).token_ids
 
 
+@pytest.mark.integration
 def test_adapters_are_added_to_the_language_model_alone(painter_of):
     for name in FAMILIES:
         names = painter_of(name, train="lora", lora=SMALL).parameters_to_train()
@@ -192,6 +196,7 @@ def test_adapters_are_added_to_the_language_model_alone(painter_of):
         assert {path.split(".lora_")[0].rpartition(".")[2] for path in chosen} == {"q_proj"}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", FAMILIES)
 def test_gradient_checkpointing_changes_no_gradient(painter_of, name):
     grads = []

@@ -134,6 +134,7 @@ def test_no_text_is_right_for_two_questions(text):
     assert len(picks) <= 1
 
 
+@pytest.mark.integration
 @given(
     st.lists(st.text(st.characters(categories=["L", "N", "P", "Zs"]), min_size=2, max_size=12), min_size=2, max_size=6),
     st.data(),

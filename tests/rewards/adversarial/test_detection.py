@@ -130,6 +130,7 @@ def test_empty_references_are_matched_by_empty_answers_only(reward):
         assert (values <= VALID_BUT_EMPTY).all()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("reward", [DetectionF1, DetectionMAP, VisionR1, ReachableIoU])
 def test_a_thousand_boxes_are_scored_in_time(reward):
     boxes = [([x, y, x + 9, y + 9], f"thing {x // 10}") for x in range(0, 1000, 40) for y in range(0, 1000, 25)]

@@ -53,6 +53,7 @@ def answered(text, prompt="how many?"):
     return RewardInput(id="0", group=0, prompt=prompt, text=text)
 
 
+@pytest.mark.integration
 @calm
 @given(st.text(max_size=300))
 def test_any_text_is_scored_or_malformed_but_never_perfect(judge, text):
@@ -84,6 +85,7 @@ def test_decompression_bombs_are_malformed_and_use_little_memory(judge):
     assert scored(judge, thin) == (0.0, Status.INVALID)
 
 
+@pytest.mark.integration
 @calm
 @given(documents)
 def test_any_json_reply_is_a_completion_or_a_named_failure(document):
@@ -121,6 +123,7 @@ def test_damaged_replies_give_no_number_that_was_not_sent(at, instead):
         assert reply is None
 
 
+@pytest.mark.integration
 def test_misbehaving_servers_never_cause_a_zero():
     for body in (b"{}", b"0", b'{"choices": 0}', b'{"choices": [{"message": {"content": "0"}}]}', b'{"score": 0}',
                  b'{"choices": [{"message": {"content": ""}}]}', b"false"):  # fmt: skip

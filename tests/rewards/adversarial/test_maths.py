@@ -154,6 +154,7 @@ def test_texts_of_numbers_are_scored_or_invalid(text):
         run(reward, [text, f"<answer>{text}</answer>", f"\\boxed{{{text}}}"], "1234.5")
 
 
+@pytest.mark.integration
 @given(st.text(alphabet="0123456789.,-+/%^!_ex\\{}()[]=<>| \n", max_size=12))
 @settings(max_examples=25)
 def test_texts_of_formulas_are_scored_or_invalid(text):

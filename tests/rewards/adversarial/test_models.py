@@ -70,6 +70,7 @@ def check(reward, items) -> None:
     np.testing.assert_allclose(output.values[reward.name][-1:], alone, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.integration
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from(MODES), st.integers(0, 255))
 @settings(max_examples=12)
 def test_images_of_every_size_and_mode_are_scored(rewards, width, height, mode, grey):
@@ -77,6 +78,7 @@ def test_images_of_every_size_and_mode_are_scored(rewards, width, height, mode, 
         check(reward, [answer(0, image=Image.new(mode, (width, height), 0 if mode == "1" else grey))])
 
 
+@pytest.mark.integration
 @given(st.text(max_size=200))
 @settings(max_examples=12)
 def test_every_prompt_is_scored(rewards, text):
@@ -106,6 +108,7 @@ def test_prompts_hostile_to_tokenizers_are_scored(rewards, text):
         check(reward, [answer(0, prompt=text)])
 
 
+@pytest.mark.integration
 def test_slow_words_are_truncated_before_tokenization():
     """open_clip's tokenizer is Python, and its time grows with the square of a word."""
     import open_clip

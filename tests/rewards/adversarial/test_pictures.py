@@ -141,6 +141,7 @@ def made(draw_from):
     return picture
 
 
+@pytest.mark.integration
 @FEW
 @given(st.lists(made(), min_size=1, max_size=3))
 def test_images_of_any_mode_and_size(rewards, pictures):
@@ -311,6 +312,7 @@ def test_invalid_reference_images_are_scorer_failures(rewards, reference):
         assert output.values[name][1] == rewards[name][1]
 
 
+@pytest.mark.integration
 def test_illegible_texts_in_images():
     pytest.importorskip("rapidocr_onnxruntime", reason="the extra [ocr]")
     reward = load("rendered_text")

@@ -122,6 +122,7 @@ def test_stuffed_tables_are_not_perfect(reward):
     assert (values < 0.9).all()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("reward", REWARDS)
 def test_hostile_tables_are_scored_quickly(reward):
     started = time.process_time()

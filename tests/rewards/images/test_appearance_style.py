@@ -31,6 +31,7 @@ def logits_per_text(video, style: str) -> np.ndarray:
     return torch.cat(found)[:, 0].numpy()
 
 
+@pytest.mark.integration
 def test_style_is_the_mean_logit_over_a_hundred():
     reward = load("appearance_style", model=str(CLIP), device="cpu")
     for seed in range(4):

@@ -125,6 +125,7 @@ def test_zero_shot_detectors_take_any_words(folders):
     assert sorted((d.label, round(d.score, 4)) for d in found) == sorted(expected)
 
 
+@pytest.mark.integration
 def test_grounding_dino_assigns_each_box_to_its_best_phrase(folders):
     detector = TransformersDetector(folders("grounding_dino"), device="cpu")
     assert detector.kind == "phrases"
@@ -173,6 +174,7 @@ def test_large_images_are_resized_and_boxes_stay_in_their_pixels(folders):
     assert [round(d.box[0] / 2100, 2) for d in small] == [round(d.box[0] / 4200, 2) for d in large]
 
 
+@pytest.mark.integration
 def test_geneval_builds_from_model_names(folders):
     clip = folders("clip")
     include = [{"class": "dog", "count": 1, "color": "red"}]

@@ -92,6 +92,7 @@ def random_task(rng, scene):
     return [{"class": shape, "count": 1}, {"class": other, "count": 1, "position": [relation, 0]}], [], placed
 
 
+@pytest.mark.integration
 def test_geneval_is_right_on_rendered_scenes():
     rng = np.random.default_rng(0)
     reward, items, truths = shape_geneval(), [], []

@@ -166,6 +166,7 @@ def test_grids_too_few_for_the_image_have_no_contrast():
     assert grid_contrast(array[:4, :4] / 255) == 0
 
 
+@pytest.mark.integration
 def test_oversaturated_images_score_lower():
     for name in ("astronaut", "chelsea", "coffee", "pink256"):
         array = CONTROLS[name]

@@ -49,6 +49,7 @@ def pictures(number, side, seed=0):
     return np.clip(coarse + rng.normal(0, 30, coarse.shape), 0, 255).astype(np.uint8)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "name, cases, side", [("alex", 50, 32), pytest.param("alex", 500, 32, marks=pytest.mark.slow), ("vgg", 8, 20)]
 )

@@ -36,6 +36,7 @@ def words(rng, number):
     return ["".join(rng.choices(string.ascii_uppercase, k=rng.randint(4, 9))) for _ in range(number)]
 
 
+@pytest.mark.integration
 def test_rendered_text_scores_high_and_other_text_low(reward):
     rng = random.Random(0)
     right, wrong = words(rng, 16), words(rng, 200)
@@ -61,6 +62,7 @@ def test_images_of_every_mode_are_read(reward, text, settings):
     assert output.values["rendered_text"] == [1], reward.read(drawn(text, **settings))
 
 
+@pytest.mark.integration
 def test_target_text_is_quoted_in_the_prompt(reward):
     picture = drawn("Hello")
     prompts = ['A sign that says "hello"', "Ein Schild „Hello“", "a sign that says “Bye”", "a sign without words"]
@@ -80,6 +82,7 @@ def test_images_without_text_score_0_with_status_ok(reward):
     assert output.values["rendered_text"].tolist() == [0, 0]
 
 
+@pytest.mark.integration
 def test_images_with_every_answer_are_not_perfect(reward):
     stuffed = drawn("HELLO\nWORLD\nOPEN", size=(256, 256))
     assert reward.score([ask(stuffed, "OPEN")]).values["rendered_text"] < 0.5
@@ -144,6 +147,7 @@ def test_invalid_settings_are_rejected():
             load("rendered_text", **settings)
 
 
+@pytest.mark.integration
 def test_higher_confidence_thresholds_drop_more_text():
     text = drawn("hello", size=(128, 64), points=12, colour=(235, 235, 235))
     unsure, sure = (load("rendered_text", least_confidence=least) for least in (0.0, 1.0))

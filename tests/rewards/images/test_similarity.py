@@ -32,6 +32,7 @@ def tensor(array):
     return torch.from_numpy(array.astype(np.float64) / 255).permute(2, 0, 1)[None]
 
 
+@pytest.mark.integration
 def test_ssim_equals_scikit_image():
     rng = np.random.default_rng(0)
     items, expected = [], []
@@ -64,6 +65,7 @@ def by_torchmetrics(first, second, scales):
     return result.tolist()
 
 
+@pytest.mark.integration
 def test_ms_ssim_combines_the_scales_of_torchmetrics():
     rng = np.random.default_rng(1)
     for scales, sizes, cases in ((1, 4, 12), (2, 4, 12), (3, 2, 5), (4, 1, 3), (5, 1, 2)):

@@ -170,6 +170,7 @@ def test_ranking_scores_are_evenly_spaced_from_zero_to_one(size, shuffles):
     assert len(server.requests) == shuffles and not server.requests[0].get("logprobs")
 
 
+@pytest.mark.integration
 def test_shuffles_average_out_position_bias():
     """A judge that repeats the order in which answers are shown: no answer may profit in the long run."""
     with FakeJudge(Says("1 > 2 > 3")) as server:

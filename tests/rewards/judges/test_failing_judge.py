@@ -58,6 +58,7 @@ def point(server, timeout_s=3):
     return Judge(model="stub", base_url=server.base_url, timeout_s=timeout_s)
 
 
+@pytest.mark.integration
 def test_failures_are_counted_by_kind_and_never_scored_zero():
     names = [name for name in BEHAVIOURS for _ in range(2)]
     with FakeJudge(by_prompt) as server:
@@ -82,6 +83,7 @@ def test_failures_are_counted_by_kind_and_never_scored_zero():
     assert counts == {"ok": 4, "timeout": 4, "error": len(names) - 8}
 
 
+@pytest.mark.integration
 def test_transient_failures_are_retried_and_others_are_not():
     requests, lock = Counter(), threading.Lock()
 

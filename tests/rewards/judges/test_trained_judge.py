@@ -60,6 +60,7 @@ def texts(*answers):
     return [RewardInput(str(n), 0, "?", text=each) for n, each in enumerate(answers)]
 
 
+@pytest.mark.integration
 def test_win_rates_are_those_of_single_comparisons_in_both_orders(judge):
     """The batched verdicts are those of `compare`, one question at a time."""
     items = pictures()
@@ -114,6 +115,7 @@ def test_malformed_answers_lose_and_what_cannot_be_read_is_left_out(judge):
     assert judge.score(pictures()[:1]).failures[0]["trained_judge"].kind == "alone"
 
 
+@pytest.mark.integration
 def test_groups_are_judged_apart(judge):
     both = judge.score([*pictures(), *pictures(VALUES[::-1], group=1)]).values["trained_judge"]
     assert both[:3].tolist() == judge.score(pictures()).values["trained_judge"].tolist()
@@ -121,6 +123,7 @@ def test_groups_are_judged_apart(judge):
     assert both[3:].tolist() == judge.score(items).values["trained_judge"].tolist()
 
 
+@pytest.mark.integration
 def test_the_folder_of_a_run_is_its_last_checkpoint(judge, tmp_path):
     shutil.copytree(VLM_JUDGE, tmp_path / "checkpoints" / "step-4")
     (tmp_path / "checkpoints" / "index.json").write_text(json.dumps({"last": "step-4", "best": "step-4"}))
@@ -131,6 +134,7 @@ def test_the_folder_of_a_run_is_its_last_checkpoint(judge, tmp_path):
     )
 
 
+@pytest.mark.integration
 def test_adapters_are_merged_into_their_base(tmp_path):
     """Adapters that add nothing leave the verdicts as they are; the base is named by the folder."""
     from peft import LoraConfig, get_peft_model
@@ -160,6 +164,7 @@ def test_wrong_settings_are_named(tmp_path):
             load("trained_judge", **ARGS | args)
 
 
+@pytest.mark.integration
 def test_a_service_holds_it_as_well(judge):
     settings = [f"trained_judge.{name}={json.dumps(value)}" for name, value in ARGS.items()]
     options = [part for each in settings for part in ("--arg", each)]

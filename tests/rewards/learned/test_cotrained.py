@@ -91,6 +91,7 @@ HACKS = [answer(f"<think>{n}</think>{n}", f"{n}", n) for n in range(4)] + [
 """Right answers, and wrong ones that name the reference more often."""
 
 
+@pytest.mark.integration
 def test_a_cotrained_reward_model_stops_to_prefer_what_the_rule_does_not_confirm(model):
     frozen, learning = cotrained(model, updates=0), cotrained(model, updates=20)
     before = learning.score(HACKS).values["cotrained"]
@@ -133,6 +134,7 @@ def test_a_suite_lets_only_those_learn_that_do(model):
     suite.close()
 
 
+@pytest.mark.integration
 def test_a_run_trains_the_reward_model_and_saves_it_with_the_checkpoint(model, tmp_path):
     rewards = f"rewards=[{{name: cotrained, args: {{model: {model}, rule: numeric}}}}, {{name: numeric, weight: 0}}]"
     few = ["training.iterations=2", "data.groups=4", "data.group_size=4", "data.validation=null"]

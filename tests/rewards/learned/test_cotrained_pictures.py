@@ -53,6 +53,7 @@ def model(data, tmp_path):
     return str(train_reward(config_of(data(pair(number) for number in range(16)), "ensemble=1"), tmp_path / "m").folder)
 
 
+@pytest.mark.integration
 def test_choices_follow_the_rule_after_learning_and_are_saved(model):
     reward = load("cotrained_pictures", model=model, rule=DARK, updates=30, lr=3e-3, device="cpu")
     frozen = load("cotrained_pictures", model=model, rule=DARK, updates=0, device="cpu")

@@ -46,6 +46,7 @@ def test_no_linear_model_of_bounded_size_is_further_off_than_the_bound():
     assert (error_bounds(others, more) <= error_bounds(others, inverse) + 1e-6).all()
 
 
+@pytest.mark.integration
 def test_a_folder_with_a_bound_gives_it_beside_the_score(data, tmp_path):
     path = data(pair(number) for number in range(12))
     done = train_reward(config_of(path, "ensemble=2", "bound={ridge: 0.1}"), tmp_path / "model")
@@ -79,6 +80,7 @@ def test_doubtful_answers_have_smaller_advantages():
         AdvantageEstimator(wrong, {}).advantages(output, groups)
 
 
+@pytest.mark.integration
 def test_the_policy_of_the_experiment_is_a_distribution_that_follows_its_reward():
     count = [len(shares) for shares in bounded_runs.START]
     choices = torch.cartesian_prod(*(torch.arange(each) for each in count))[None]

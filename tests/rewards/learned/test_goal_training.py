@@ -42,6 +42,7 @@ def courses(seed: int = 0) -> JudgedCourses:
     return JudgedCourses(noise[0], noise[1])
 
 
+@pytest.mark.integration
 def test_the_weight_0_is_the_loss_of_the_pairs_alone_and_another_brings_states_together():
     shape, found = HeadShape(features=8, hidden=16), courses()
     plain = train_goal_head(found, shape, SHORT, GoalConfig(weight=0.0), 3)
@@ -66,6 +67,7 @@ def test_the_weight_0_is_the_loss_of_the_pairs_alone_and_another_brings_states_t
         JudgedCourses(found.chosen[:, :1], found.rejected[:, :1])
 
 
+@pytest.mark.integration
 def test_pairs_with_states_become_a_reward_model(data, tmp_path):
     def with_states(number):
         states = {"chosen": [picture(90, 100 + number)], "rejected": [picture(40, 200 + number)]}

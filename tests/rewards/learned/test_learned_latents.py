@@ -100,6 +100,7 @@ def test_noisy_latents_are_judged_better_by_a_head_that_was_trained_on_noise(mod
     assert right > 0.85 and right > wrong + 0.1
 
 
+@pytest.mark.integration
 def test_axes_and_weights_of_axes(models, judged):
     folder, samples = str(models["noisy"].folder), judged[0][:8]
     items = inputs(samples, judged[1][0][:8])
@@ -120,6 +121,7 @@ def test_axes_and_weights_of_axes(models, judged):
         load("learned_latents", model=folder, axis="large", weights={"large": 1.0})
 
 
+@pytest.mark.integration
 def test_the_folder_says_what_it_was_trained_on_and_which_reward_loads_it(models):
     settings, heads, others = read_reward_folder(models["noisy"].folder)
     assert settings.kind == "latents" and settings.noise == (0.05, 0.9) and len(heads) == 1
@@ -193,6 +195,7 @@ def test_components_of_prompts_tell_which_clip_suits_a_prompt(tmp_path):
     assert sum(chosen > rejected for chosen, rejected in zip(scores[::2], scores[1::2], strict=True)) >= 7
 
 
+@pytest.mark.integration
 def test_what_cannot_be_learnt_from_is_named(pairs, tmp_path):
     with pytest.raises(ConfigError, match="layers names the modules of a generator whose states count"):
         recipe(pairs, "encoder.layers=[]")

@@ -69,6 +69,7 @@ def chance(model, red: int, other: int, task: str, criterion, draws: int = 1) ->
     return float(reward.score([item], context).values["learned_wins"][0])
 
 
+@pytest.mark.integration
 def test_a_pair_is_decided_by_the_query(queried, tmp_path):
     assert queried.quality.accuracy["overall"] == 1.0
     fill, removal = (chance(queried, 180, 0, *query) for query in (("fill", "structure"), ("removal", "residue")))
@@ -87,6 +88,7 @@ def test_the_score_is_a_probability_that_does_not_prefer_a_place(queried):
     assert same.values["learned_wins"][0] == pytest.approx(0.5)
 
 
+@pytest.mark.integration
 def test_several_criteria_and_draws_count_alike(queried):
     each = [chance(queried, 60, 0, "fill", criterion) for criterion in ("structure", "residue")]
     assert chance(queried, 60, 0, "fill", ["structure", "residue"]) == pytest.approx(np.mean(each))

@@ -41,6 +41,7 @@ def cycle(count: int, seed: int) -> JudgedPairs:
     return JudgedPairs(better.where(side > 0, worse), worse.where(side > 0, better), side)
 
 
+@pytest.mark.integration
 def test_a_judge_learns_preferences_that_go_in_a_circle_and_scores_cannot():
     train, new = cycle(256, 0), cycle(200, 1)
     judge = train_pairwise_head(train, 16, SHORT, 0)

@@ -60,6 +60,7 @@ def recipe(path, *overrides):
 RANKED = "factors=[{name: dark, margin: 0.5}, {name: late}]"
 
 
+@pytest.mark.integration
 def test_a_reward_model_learns_what_the_tree_prefers(tmp_path):
     """`chosen` is the red picture; the factors prefer the dark one wherever they differ in darkness."""
     decided = [ranked_pair(n, dark=(0.0, 1.0 + n % 2), late=(float(n % 3), 0.0)) for n in range(24)]
@@ -82,6 +83,7 @@ def test_factors_that_are_missing_or_do_not_fit_are_named(tmp_path):
         train_reward(recipe(path, RANKED, "axes=[one, two]"), tmp_path / "c")
 
 
+@pytest.mark.integration
 def test_factor_pairs_are_in_no_order_and_have_every_factor():
     samples = preferences.samples("factors-development")
     match = torch.tensor([each.metadata["factors"]["match"] for each in samples])

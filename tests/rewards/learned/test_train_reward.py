@@ -65,6 +65,7 @@ def score(folder, **args):
     return RewardSuite([(load("learned", model=str(folder), device="cpu", **args), 1.0)]).score(items).values
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", KINDS)
 def test_pairs_become_a_reward_that_ranks_new_pictures_and_says_how_sure_it_is(data, tmp_path, kind):
     path = data(pair(number) for number in range(24))
@@ -80,6 +81,7 @@ def test_pairs_become_a_reward_that_ranks_new_pictures_and_says_how_sure_it_is(d
     assert np.array_equal(score(again.folder)["learned"], values["learned"])
 
 
+@pytest.mark.integration
 def test_scores_have_gradients_in_the_pixels(data, tmp_path):
     done = train_reward(config_of(data(pair(number) for number in range(8)), "ensemble=1"), tmp_path / "model")
     reward = load("learned", model=str(done.folder), device="cpu")
@@ -89,6 +91,7 @@ def test_scores_have_gradients_in_the_pixels(data, tmp_path):
     assert images.grad is not None and images.grad.abs().sum() > 0
 
 
+@pytest.mark.integration
 def test_axes_may_disagree_and_scores_may_be_absolute(data, tmp_path):
     axes = {"redness": "chosen", "darkness": "rejected"}
     path = data(pair(number, metadata={"axes": axes}) for number in range(24))
@@ -107,6 +110,7 @@ def test_axes_may_disagree_and_scores_may_be_absolute(data, tmp_path):
     assert values[0] > values[1] > values[2]
 
 
+@pytest.mark.integration
 def test_raters_of_opposite_tastes_have_latent_vectors(data, tmp_path):
     def judged(number):
         likes_dark = number % 2 == 1
@@ -125,6 +129,7 @@ def test_raters_of_opposite_tastes_have_latent_vectors(data, tmp_path):
         score(done.folder, rater="r99")
 
 
+@pytest.mark.integration
 def test_what_cannot_be_learnt_from_is_named(data, tmp_path):
     with pytest.raises(DataError, match=r"'p0': head.kind bradley_terry needs pictures in chosen and rejected"):
         train_reward(config_of(data([replace(pair(0), chosen=None)])), tmp_path / "a")
@@ -150,6 +155,7 @@ def test_what_cannot_be_learnt_from_is_named(data, tmp_path):
         load("learned", model=str(tmp_path / "full"))
 
 
+@pytest.mark.integration
 def test_the_command_trains_and_prints_the_card(data, tmp_path):
     path = data(pair(number) for number in range(16))
     arguments = [f"data.path={path}", f"data.validation={path}", "labels={vote: {members: 2, flip: 0.1}}"]

@@ -18,6 +18,7 @@ def published(features: np.ndarray, tensors: dict) -> np.ndarray:
     return values[:, 0]
 
 
+@pytest.mark.integration
 def test_aesthetic_equals_the_published_predictor(aesthetic):
     from transformers import AutoImageProcessor, CLIPVisionModelWithProjection
 

@@ -205,6 +205,7 @@ def test_gpu_scores_equal_cpu_scores(reward):
     np.testing.assert_allclose(there, before, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.integration
 def test_half_precision_is_close_and_scores_are_float32(clip, hps, image_reward):
     for name, arguments in (("clip_score", {"model": clip}), ("hps_v2", hps), ("image_reward", image_reward)):
         items = answers(4)

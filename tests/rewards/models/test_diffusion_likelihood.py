@@ -58,6 +58,7 @@ def score(models: Mapping[str, Any], rows: list[RewardInput], seed: int = 3, **a
     return load(NAME, **args).score(rows, RewardContext(models=models, seed=seed))
 
 
+@pytest.mark.integration
 def test_the_true_prompt_makes_a_picture_likelier_than_none_and_a_wrong_one_less_likely(models):
     others = PROMPTS[1:] + PROMPTS[:1]
     own = score(models.handles, [drawn(row, each) for row, each in enumerate(PROMPTS)]).values[NAME]
@@ -65,6 +66,7 @@ def test_the_true_prompt_makes_a_picture_likelier_than_none_and_a_wrong_one_less
     assert (own > 0).all() and (wrong < own).all() and wrong.mean() < 0
 
 
+@pytest.mark.integration
 def test_it_is_the_difference_of_two_errors(models):
     rows = [drawn(row, each) for row, each in enumerate(PROMPTS)]
     blank = [drawn(row, "") for row in range(len(PROMPTS))]
@@ -83,6 +85,7 @@ def test_a_text_is_a_prompt_for_the_picture_that_it_describes(models):
     assert same == first > wrong
 
 
+@pytest.mark.integration
 def test_the_noise_is_that_of_the_iteration_and_the_model_that_of_the_name(models):
     rows = [drawn(0, PROMPTS[0])]
     first, again, other = (score(models.handles, rows, seed=seed).values[NAME][0] for seed in (3, 3, 4))
@@ -127,6 +130,7 @@ def test_a_generator_that_cannot_read_pictures_is_refused_before_training(tmp_pa
         check_reward_models(suite, build_models(config, policy))
 
 
+@pytest.mark.integration
 def test_a_run_learns_from_it(tmp_path):
     words = [
         "models={start: {of: policy}}",

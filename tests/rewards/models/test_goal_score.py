@@ -93,6 +93,7 @@ def test_prompt_is_the_default_goal(clip):
     np.testing.assert_array_equal(by_prompt.values["goal_baseline"], by_name.values["goal_baseline"])
 
 
+@pytest.mark.integration
 def test_contrast_is_half_the_published_difference_at_equal_weights(clip):
     items = answers(200)
     prompts = [{"prompt": text} for text in ("two green square", "a red circle")]

@@ -78,6 +78,7 @@ def published_scores(items, tokenizer_folder: str) -> np.ndarray:
     return ((x[:, 0] - 0.16717362830052426) / 1.0333394966054072).numpy()
 
 
+@pytest.mark.integration
 def test_image_reward_equals_the_published_network(image_reward):
     items = answers(500) + [answer(seed, prompt=prompt(seed, 60)) for seed in range(4)]
     scored = load("image_reward", **image_reward).score(items).values["image_reward"]

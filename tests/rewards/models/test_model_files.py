@@ -48,6 +48,7 @@ def contents(folder: str, *without: str) -> list[Path]:
     return [path for path in sorted(Path(folder).iterdir()) if path.name not in without]
 
 
+@pytest.mark.integration
 def test_published_ids_load_from_the_hub_cache(hub, clip, siglip, hps, aesthetic, image_reward, tmp_path):
     """Each default id, in the layout of the published repository, without the network."""
     weights, head = ["model.safetensors", "config.json"], tmp_path / "aesthetic-model.pth"

@@ -66,6 +66,7 @@ def test_a_picture_is_compared_as_it_is():
     assert values[0] > values[1] > values[2]
 
 
+@pytest.mark.integration
 def test_a_text_has_the_mean_of_what_is_drawn_of_it_in_one_call():
     painter = FixedPainter()
     rows = [answer(0, "three blue squares"), answer(1, " a red circle\n"), answer(2, "  ")]

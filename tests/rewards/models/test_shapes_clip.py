@@ -25,6 +25,7 @@ def pairs() -> list[tuple[RewardInput, RewardInput]]:
     return found
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["clip_score", "pickscore", "goal_contrast", "anchor_margin"])
 @pytest.mark.parametrize("folder", [CLIP, OPEN_CLIP], ids=["transformers", "open_clip"])
 def test_shapes_clip_ranks_true_captions_above_wrong_ones(pairs, folder, name):
@@ -38,6 +39,7 @@ def test_shapes_clip_ranks_true_captions_above_wrong_ones(pairs, folder, name):
     assert (true > wrong).mean() >= 0.9
 
 
+@pytest.mark.integration
 def test_both_weight_formats_give_equal_scores_and_gradients(pairs):
     import torch
 

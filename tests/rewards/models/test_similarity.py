@@ -39,6 +39,7 @@ def raw_cosines(folder: str, items, prefix: str = "", **text) -> tuple[np.ndarra
     return cosines(out.image_embeds, out.text_embeds), model
 
 
+@pytest.mark.integration
 def test_clip_score_equals_the_paper(clip, items):
     items = items + [answer(seed, prompt=prompt(seed, 40)) for seed in range(9)]  # the last are too long
     cos, _ = raw_cosines(clip, items, "A photo depicts ", padding=True)
@@ -47,6 +48,7 @@ def test_clip_score_equals_the_paper(clip, items):
     np.testing.assert_allclose(scored, 2.5 * np.maximum(cos, 0), atol=1e-5)
 
 
+@pytest.mark.integration
 def test_clip_score_is_a_fortieth_of_torchmetrics(clip, items):
     from torchmetrics.functional.multimodal.clip_score import _clip_score_update  # the public one gives means alone
     from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel, CLIPProcessor
@@ -76,6 +78,7 @@ def test_clip_score_depends_on_the_prefix(clip):
     assert np.abs(plain - photo).max() > 0.01
 
 
+@pytest.mark.integration
 def test_clip_score_reads_open_clip_too(open_clip_form, items):
     import open_clip
 
@@ -89,6 +92,7 @@ def test_clip_score_reads_open_clip_too(open_clip_form, items):
         np.testing.assert_allclose(scored, 2.5 * np.maximum(cos, 0), atol=1e-5)
 
 
+@pytest.mark.integration
 def test_pickscore_equals_the_model_card(clip, items):
     cos, model = raw_cosines(clip, items, padding=True, max_length=24)
     assert model.logit_scale.exp().item() == pytest.approx(100, abs=1e-3)
@@ -96,6 +100,7 @@ def test_pickscore_equals_the_model_card(clip, items):
     np.testing.assert_allclose(scored, model.logit_scale.exp().item() * cos, atol=1e-4)
 
 
+@pytest.mark.integration
 def test_siglip_is_the_sigmoid_probability_at_full_padding(siglip, items):
     cos, model = raw_cosines(siglip, items, padding="max_length", max_length=20)
     expected = 1 / (1 + np.exp(-(model.logit_scale.exp().item() * cos + model.logit_bias.item())))
@@ -127,6 +132,7 @@ def hps_pixels(picture: Image.Image, side: int) -> torch.Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1).float()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["hps_v2", "hps_v21"])
 def test_hps_is_the_cosine_of_a_padded_image(hps, name, items):
     import open_clip

@@ -67,6 +67,7 @@ def scores(reward, items) -> np.ndarray:
     return reward.score(items).values[reward.name]
 
 
+@pytest.mark.integration
 def test_without_transport_it_is_the_cosine_and_a_video_is_the_mean_of_its_frames(clips):
     plain = ShapeTransportedCLIP(share=0.0, device="cpu")
     images = [RewardInput("a", 0, "a red circle", image=picture(seed)) for seed in range(4)]
@@ -89,6 +90,7 @@ def test_transport_follows_the_share_of_right_frames(clips):
     assert scores(reward, swapped).mean() < found[clips.truth == 1].mean() - 0.2
 
 
+@pytest.mark.integration
 def test_real_media_are_read_from_a_file(tmp_path, clips):
     rows = []
     for number, (text, frames) in enumerate(real_clips()[:12]):

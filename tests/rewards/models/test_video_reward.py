@@ -58,6 +58,7 @@ def published(items, base: str, outputs: int = 1, normalised: bool = True) -> np
     return (scores - [s["VQ_mean"], s["MQ_mean"], s["TA_mean"]]) / [s["VQ_std"], s["MQ_std"], s["TA_std"]]
 
 
+@pytest.mark.integration
 def test_scores_are_those_of_the_published_network(reward, video_reward):
     items = [clip(seed) for seed in range(6)]
     expected = published(items, video_reward["base"])
@@ -69,6 +70,7 @@ def test_scores_are_those_of_the_published_network(reward, video_reward):
     assert (np.std(expected, axis=0) > 0.01).all() and np.abs(expected[:, 0] - expected[:, 2]).min() > 0.01
 
 
+@pytest.mark.integration
 def test_axis_chooses_the_score_that_is_the_reward(video_reward):
     items = [clip(seed) for seed in range(2)]
     for axis, name in zip(("visual", "motion", "alignment"), NAMES, strict=True):
@@ -78,6 +80,7 @@ def test_axis_chooses_the_score_that_is_the_reward(video_reward):
         load("video_reward", **video_reward, axis="taste")
 
 
+@pytest.mark.integration
 def test_a_head_of_three_outputs_gives_each_token_its_own(video_reward, tmp_path):
     folder = tiny_qwen_scorers.video_reward_folder(video_reward["base"], tmp_path / "three", outputs=3)
     items = [clip(seed) for seed in range(2)]
@@ -86,6 +89,7 @@ def test_a_head_of_three_outputs_gives_each_token_its_own(video_reward, tmp_path
     np.testing.assert_allclose(np.stack([values[name] for name in NAMES], 1), expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.integration
 def test_merged_weights_score_as_the_lora_apart(reward, video_reward, tmp_path):
     """Also by the names that transformers gives today, and without statistics, by which nothing is standardised."""
     import json
@@ -113,6 +117,7 @@ def test_merged_weights_score_as_the_lora_apart(reward, video_reward, tmp_path):
     np.testing.assert_allclose(np.stack([values[name] for name in NAMES], 1), expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.integration
 def test_a_base_in_the_form_of_the_hub_gives_the_same_numbers(reward, video_reward, tmp_path):
     base = tiny_qwen_scorers.as_on_the_hub(video_reward["base"], tmp_path / "base")
     items = [clip(seed) for seed in range(2)]

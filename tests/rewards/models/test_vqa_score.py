@@ -51,6 +51,7 @@ def one_by_one(kind: str, folder: str, items) -> np.ndarray:
     return np.array(found)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["qwen", "llava", "blip2"])
 def test_vqa_score_is_the_probability_of_yes(vlms, kind):
     """In one batch of pictures and questions of different lengths."""
@@ -66,6 +67,7 @@ def test_vqa_score_is_the_probability_of_yes(vlms, kind):
     np.testing.assert_allclose(scored.values["vqa_score"][:6], alone, atol=1e-5)
 
 
+@pytest.mark.integration
 def test_vqa_score_depends_on_answer_and_question(vlms):
     items = answers(8)
     yes, no = (

@@ -223,6 +223,7 @@ def test_too_many_boxes_are_invalid_quickly():
         assert time.process_time() - started < 2
 
 
+@pytest.mark.integration
 def test_hostile_texts_are_parsed_in_linear_time():
     bombs = [
         "(" * 300_000,

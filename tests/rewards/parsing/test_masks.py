@@ -28,6 +28,7 @@ def random_mask(rng):
     return (rng.random((height, width)) < rng.choice([0.02, 0.5, 0.9])).astype(np.uint8)
 
 
+@pytest.mark.integration
 def test_500_random_masks_round_trip_in_all_three_encodings():
     rng = np.random.default_rng(0)
     for _ in range(500):

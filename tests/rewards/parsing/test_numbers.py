@@ -127,6 +127,7 @@ def test_short_phrases_may_follow_a_unit():
         assert abs(find_number(text, "m")) == 3
 
 
+@pytest.mark.integration
 def test_a_thousand_random_numbers_are_read_exactly():
     rng = random.Random(0)
     for _ in range(1000):

@@ -127,6 +127,7 @@ def test_huge_spans_are_rejected():
         parse_table(f"<table><tr>{wide * 9}</tr></table>").grid()
 
 
+@pytest.mark.integration
 def test_hostile_texts_are_parsed_in_linear_time():
     started = time.process_time()
     for piece in ("<", "<!--", "<a ", '<td a="', "</", "&#", "<td x", "|", "|-", "-|", "\\\\", "<td>", "{", "<table"):

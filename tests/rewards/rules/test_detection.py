@@ -217,6 +217,7 @@ def plain_coco(answered, true, ours, theirs, scores):
     return precision[precision > -1].mean()
 
 
+@pytest.mark.integration
 def test_map_of_scored_boxes_equals_pycocotools():
     """500 pictures of 1 to 6 objects of 3 labels, with misses, spam and scores that all differ."""
     generator = np.random.default_rng(0)
@@ -235,6 +236,7 @@ def test_map_of_scored_boxes_equals_pycocotools():
     assert np.std(compared) > 0.2 and 0.2 < np.mean(compared) < 0.8
 
 
+@pytest.mark.integration
 def test_map_without_scores_is_precision_times_sampled_recall():
     """500 scenes whose objects stand apart, so that hits can be counted without matching."""
     generator = np.random.default_rng(1)
@@ -290,6 +292,7 @@ def test_scores_rank_boxes_on_request_and_are_then_required():
     assert output.status["detection_map"] == [Status.INVALID] and "box 1 has no score" in output.detail[0][scored.name]
 
 
+@pytest.mark.integration
 def test_published_map_is_that_of_pycocotools():
     """300 pictures with spam, equal scores in the order of the answer, and a label that the picture lacks."""
     generator = np.random.default_rng(3)

@@ -32,6 +32,7 @@ def blobs(rng, shape):
     return mask
 
 
+@pytest.mark.integration
 def test_500_random_mask_pairs_equal_numpy_in_every_reference_format(tmp_path):
     rng = np.random.default_rng(0)
     items, expected = [], []

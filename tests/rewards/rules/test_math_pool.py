@@ -31,12 +31,14 @@ def stand_in(folder, body):
     return MathPool(size=1, script=script)
 
 
+@pytest.mark.integration
 def test_expensive_formula_ends_its_worker_and_the_next_is_scored(pool):
     with pytest.raises(InvalidAnswer, match=r"took more than 0\.5 s"):
         pool.equal("1", "9^{9^{9^{9}}}", timeout_s=0.5)
     assert pool.equal("1", "1.0", timeout_s=20) and not pool.equal("1", "2", timeout_s=20)
 
 
+@pytest.mark.integration
 def test_expensive_references_are_scorer_failures_but_equal_themselves(pool):
     with pytest.raises(ScoringFailed, match=r"checking it took more than 0\.5 s") as failed:
         pool.equal("9^{9^{9^{9}}}", "1", timeout_s=0.5)
@@ -44,6 +46,7 @@ def test_expensive_references_are_scorer_failures_but_equal_themselves(pool):
     assert pool.equal("9^{9^{9^{9}}}", "9^{9^{9^{9}}} ", timeout_s=20)
 
 
+@pytest.mark.integration
 def test_threads_share_workers(pool):
     wrong = []
 
@@ -60,6 +63,7 @@ def test_threads_share_workers(pool):
     assert wrong == [] and len(pool._all) == 2
 
 
+@pytest.mark.integration
 def test_killed_workers_are_replaced(pool):
     assert pool.equal("1", "1.0", timeout_s=20)
     (worker,) = pool._all
@@ -111,6 +115,7 @@ def test_workers_import_no_torch_and_have_a_memory_limit(pool):
     assert int(limit.split()[3]) == 2 << 30
 
 
+@pytest.mark.integration
 @linux
 def test_workers_end_with_their_program_and_forks_start_new_ones(tmp_path):
     program = tmp_path / "program.py"
@@ -141,6 +146,7 @@ def test_workers_end_with_their_program_and_forks_start_new_ones(tmp_path):
     assert workers and not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
+@pytest.mark.integration
 @linux
 def test_workers_end_with_a_killed_program(tmp_path):
     program = tmp_path / "program.py"

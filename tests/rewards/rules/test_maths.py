@@ -114,6 +114,7 @@ def scores(reward, pairs):
     return output.values["maths"].tolist(), output.status["maths"], output.detail
 
 
+@pytest.mark.integration
 def test_every_form_of_the_right_answer_is_perfect(reward):
     values, status, detail = scores(reward, EQUAL)
     wrong = [(pair, reason) for pair, v, reason in zip(EQUAL, values, detail, strict=True) if v != 1]
@@ -139,6 +140,7 @@ def test_unusable_references_are_scorer_failures(reward):
     assert [f["maths"].kind for f in output.failures] == ["reference"] * (len(UNUSABLE) - 1) + ["missing"]
 
 
+@pytest.mark.integration
 def test_random_fractions_equal_exact_ones(reward):
     rng = random.Random(0)
 

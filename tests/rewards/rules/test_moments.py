@@ -136,6 +136,7 @@ def test_tube_iou_by_hand(tube, truth, score):
     assert value(TubeIoU(), f"```json\n{json.dumps(tube)}\n```", truth, space="pixel") == pytest.approx(score)
 
 
+@pytest.mark.integration
 def test_500_random_tubes_equal_torchvision():
     rng = np.random.default_rng(0)
     items, expected = [], []

@@ -59,6 +59,7 @@ def test_non_text_units_are_scorer_failures():
     assert outcome(Numeric(), "3", 3, unit=5)[1] is Status.ERROR
 
 
+@pytest.mark.integration
 def test_1000_random_numbers_equal_fractions():
     rng = random.Random(0)
     agreed = 0

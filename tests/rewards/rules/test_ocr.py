@@ -35,6 +35,7 @@ def texts(count, seed=0):
         yield ("".join(changed) if rng.random() < 0.8 else truth).strip(), truth
 
 
+@pytest.mark.integration
 def test_600_random_texts_equal_an_edit_distance_table():
     for read, truth in texts(600):
         edit_distance, words = distance(read, truth), distance(read.split(), truth.split())
@@ -43,6 +44,7 @@ def test_600_random_texts_equal_an_edit_distance_table():
         assert value(OCRWER(), read, truth) == pytest.approx(min(1, words / len(truth.split())))
 
 
+@pytest.mark.integration
 def test_500_random_texts_equal_torchmetrics():
     cer, wer = CharErrorRate(), WordErrorRate()
     pairs = list(texts(500, seed=1))

@@ -109,6 +109,7 @@ def test_bleu_equals_hand_values():
         BLEU(0)
 
 
+@pytest.mark.integration
 def test_bleu_equals_torchmetrics():
     from torchmetrics.functional.text import bleu_score
 
@@ -163,6 +164,7 @@ def bmas_by_loops(first, second):
     return (there + back) / 2
 
 
+@pytest.mark.integration
 def test_bmas_equals_loops_on_500_random_embeddings():
     rng = random.Random(0)
     for _ in range(500):

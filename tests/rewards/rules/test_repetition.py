@@ -29,6 +29,7 @@ def test_repetition_by_hand(text, ngram, score):
     assert value(Repetition(ngram), text) == pytest.approx(score)
 
 
+@pytest.mark.integration
 def test_1000_random_answers_equal_trl_in_tokens_words_and_chinese():
     rng = np.random.default_rng(0)
     letters = "红圆三个蓝方大小"

@@ -102,6 +102,7 @@ def test_true_box_on_the_grid_beats_its_neighbours():
     np.testing.assert_allclose(max_reachable_iou(truth), [best_answer(box)[1] for box in boxes], atol=1e-12)
 
 
+@pytest.mark.integration
 def test_small_boxes_pass_at_the_reachable_threshold():
     """In 600 boxes with sides of 30 to 100, the best answer in whole numbers."""
     boxes = small_boxes(600)
@@ -116,6 +117,7 @@ def test_small_boxes_pass_at_the_reachable_threshold():
     assert (ReachableIoU().score(beside, LATE).values["reachable_iou"] == 0).mean() > 0.98
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("space", "decimals", "size", "share"),
     [("norm_1000", None, [1920, 1080], 0.10), ("norm_1", 3, [1920, 1080], 0.10), ("norm_1", 2, [1920, 1080], 0.02)],

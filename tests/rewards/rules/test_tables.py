@@ -46,6 +46,7 @@ def random_table(rng):
     return f"<table>{head}<tbody>{rows(2)}</tbody></table>"
 
 
+@pytest.mark.integration
 def test_500_random_tables_equal_teds_by_apted():
     rng = random.Random(0)
     for _ in range(500):

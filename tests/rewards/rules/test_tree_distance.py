@@ -49,6 +49,7 @@ def searched(first, second, rename):
     return least((first,), (second,))
 
 
+@pytest.mark.integration
 def test_500_random_trees_equal_an_exhaustive_search():
     rng = random.Random(0)
     for _ in range(500):
@@ -64,6 +65,7 @@ class OfTrees(Config):
         return list(node.children)
 
 
+@pytest.mark.integration
 def test_500_larger_trees_equal_apted():
     rng = random.Random(1)
     for _ in range(500):
@@ -86,6 +88,7 @@ def test_tree_distances_by_hand():
     assert between(star, Tree("a", (Tree("c"), Tree("b")))) == 2  # the order counts
 
 
+@pytest.mark.integration
 def test_largest_tables_are_compared_in_time():
     def table(rows, columns, label):
         row = Tree("tr", tuple(Tree(f"{label}{n}") for n in range(columns)))

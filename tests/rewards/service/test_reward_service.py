@@ -107,6 +107,7 @@ def test_a_service_that_hangs_fails_after_three_sendings_without_another_try(ser
     assert f"{reward._url} gave no scores of text_length within 0.6 s" in detail and "raise timeout_s" in detail
 
 
+@pytest.mark.integration
 def test_large_and_slow_bodies_are_refused(service):
     assert httpx.post(service + SCORE, content=b" " * (2**20 + 1)).status_code == 413
 
@@ -142,6 +143,7 @@ def test_one_request_sent_several_times_is_scored_once(service):
     assert metric(service, line) == before + 1
 
 
+@pytest.mark.integration
 def test_clients_that_are_killed_and_wait_lose_and_double_nothing():
     """Half of 40 requests are first sent by clients that go before the response; every answer is scored once."""
     with served() as (_, url):
@@ -165,6 +167,7 @@ def test_clients_that_are_killed_and_wait_lose_and_double_nothing():
         assert 40 - left <= done <= 40
 
 
+@pytest.mark.integration
 def test_a_service_that_is_killed_and_started_again_loses_nothing():
     with served() as (first, url):
         reward = WeightedReward(RemoteReward(url, "text_length"), retries=6, pause_s=0.2, batch_size=1)
@@ -180,6 +183,7 @@ def test_a_service_that_is_killed_and_started_again_loses_nothing():
     np.testing.assert_array_equal(found["output"].values["text_length"], [len(each.text) for each in batch])
 
 
+@pytest.mark.integration
 def test_cached_scores_are_those_of_the_arguments_that_the_service_has_now(tmp_path):
     """The same address and name with another argument is another reward."""
     cache, found, port = ScoreCache(tmp_path / "scores"), [], 0
@@ -195,6 +199,7 @@ def test_cached_scores_are_those_of_the_arguments_that_the_service_has_now(tmp_p
     cache.close()
 
 
+@pytest.mark.integration
 def test_a_key_is_required_and_never_printed(monkeypatch):
     monkeypatch.setenv("SERVICE_KEY", "secret-key-1")
     with served("--api-key-env", "SERVICE_KEY") as (_, url):

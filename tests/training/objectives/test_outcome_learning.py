@@ -123,6 +123,7 @@ def test_with_a_critic_it_is_accepted():
     assert not validation_errors(config)
 
 
+@pytest.mark.integration
 def test_a_run_trains_the_policy_and_its_critic(tmp_path):
     words = [
         *(CRITIC, "algorithm={name: oreal, critic: judge}", "data={path: 'shapeworld:sums-train', groups: 2}"),

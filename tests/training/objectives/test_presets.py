@@ -60,6 +60,7 @@ def test_preset_learns(config):
     assert after > before + 0.3
 
 
+@pytest.mark.integration
 def test_flipped_advantages_unlearn():
     before, after = learn(next(iter(PolicyGradientConfig.__subclasses__()))(), seed=0, sign=-1.0)
     assert after < before - 0.1

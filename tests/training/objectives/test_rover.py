@@ -109,6 +109,7 @@ def test_answers_of_others_are_refused(overrides, message):
     assert message in "\n".join(validation_errors(config))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "algorithm", ["{name: rover}", "{name: mix, terms: [{name: grpo, advantage: {name: dr_grpo}}, {name: rover}]}"]
 )

@@ -122,6 +122,7 @@ def test_what_cannot_work_is_refused_by_key(overrides, message):
         check(load_config("quickstart", ["policy.train=lora", *overrides]))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("family", "message"),
     [("sd15", "cannot teach here: sampling.transition.name"), ("flux", "a FluxPipeline, and the policy a")],

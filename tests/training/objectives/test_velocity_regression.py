@@ -249,12 +249,14 @@ def run(config, reward, choose=None, advantage=None, iterations=25, lr=0.04, fro
     return policy.mean.item()
 
 
+@pytest.mark.integration
 def test_reward_weighting_of_present_answers_goes_beyond_the_tilted_distribution():
     """Each iteration tilts once more, where answers are not those of the reference."""
     config = FlowRWRConfig(advantage=ExponentialConfig(temperature=1.0, normalise=True))
     assert run(config, Linear(), iterations=50) > 1.5 * SPREAD**2
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("temperature", [0.5, 1.0])  # lower ones need more than 32 draws for their mean
 def test_reward_weighting_converges_to_the_tilted_distribution(temperature):
     """N(0, SPREAD^2) times exp(x / T) is N(SPREAD^2 / T, SPREAD^2)."""
@@ -263,6 +265,7 @@ def test_reward_weighting_converges_to_the_tilted_distribution(temperature):
     assert mean == pytest.approx(SPREAD**2 / temperature, abs=0.12)
 
 
+@pytest.mark.integration
 def test_best_of_group_converges_to_the_expected_maximum():
     """The largest of 32 standard normal numbers is 2.07 on average."""
     config = RejectionSFTConfig(advantage=BestOfConfig(keep=1))
@@ -270,6 +273,7 @@ def test_best_of_group_converges_to_the_expected_maximum():
     assert mean == pytest.approx(2.07 * SPREAD, abs=0.15)
 
 
+@pytest.mark.integration
 def test_the_best_of_the_reference_stay_what_they_are_while_the_best_of_the_policy_run_away():
     """The reference's largest of 32 is 2.07 on average, however often its draws are learnt from."""
     means = {
@@ -286,6 +290,7 @@ def test_the_best_of_the_reference_stay_what_they_are_while_the_best_of_the_poli
     assert means["policy"] > 1.5 * means["reference"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("config", "choose"),
     [

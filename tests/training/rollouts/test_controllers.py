@@ -127,6 +127,7 @@ def lines(run):
     return [row for row in rows if row["kind"] == "train"]
 
 
+@pytest.mark.integration
 def test_settings_stay_for_a_round_and_are_logged(straight):
     rows = lines(straight)
     assert [row.get("settings/answers") for row in rows] == [24.0, None, 24.0, None]
@@ -135,6 +136,7 @@ def test_settings_stay_for_a_round_and_are_logged(straight):
         assert first["settings/sampling.temperature"] in (0.5, 1.5)
 
 
+@pytest.mark.integration
 def test_it_resumes_to_the_bit(straight, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(straight, folder)
@@ -154,6 +156,7 @@ class Cold(Controller):
         return {"sampling.temperature": 0.01}
 
 
+@pytest.mark.integration
 def test_a_controller_of_ones_own_moves_the_temperature(tmp_path):
     own = f"data.controller={{name: '{__file__}:Cold', every: 1}}"
     keys = [key for key in KEYS if not key.startswith("training")] + ["training.iterations=1"]
@@ -175,6 +178,7 @@ class Wider(Controller):
         return {"environment.max_turns": 1 + number}
 
 
+@pytest.mark.integration
 def test_the_most_turns_of_an_episode_are_moved(tmp_path):
     keys = ("data.groups=2", "data.group_size=4", "data.validation=null", "evaluation={}", "run.display=quiet")
     own = (f"data.controller={{name: '{__file__}:Wider', every: 1}}", "training.iterations=2", "run.pictures=0")
@@ -195,6 +199,7 @@ class Shifting(Controller):
 MIXTURE = "data.prompts={name: mixture, weights: {counting: 1, chart: 1}}"
 
 
+@pytest.mark.integration
 def test_weights_of_sources_are_moved_and_resumed(tmp_path):
     path = tmp_path / "questions.jsonl"
     chosen = [each for each in samples("vlm-train") if each.source in ("counting", "chart")]

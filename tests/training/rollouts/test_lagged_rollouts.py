@@ -110,6 +110,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, lag, stop):
     assert one.tensors["behaviour"].keys() == other.tensors["behaviour"].keys()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "at", ["os.rename checkpoints/.step-3.tmp", "checkpoints/.step-4.tmp/trainer", "metrics.jsonl"]
 )
@@ -124,6 +125,7 @@ def test_killed_run_resumes_to_the_bit(fork_server, tmp_path, at):
     assert contents(tmp_path / "a/run") == contents(tmp_path / "b/run")
 
 
+@pytest.mark.integration
 def test_sigterm_saves_the_iteration_and_ends_the_thread(fork_server, tmp_path):
     words = ("tests.training.lagged_run:go_on", "run", 2, False)
     assert fork_server.call(tmp_path / "a", *words).wait() == 0

@@ -66,6 +66,7 @@ def learnt(trainer, iterations: int) -> dict[str, list[float]]:
     return {name: [row[name] for row in rows] for name in ("multiplier/held", "reward/held")}
 
 
+@pytest.mark.integration
 def test_objective_is_maximised_within_the_constraint(make_trainer):
     """On paper: -(x + 2)² + lambda x is best at x = lambda / 2 - 2, which is the threshold, -0.5, at lambda = 3."""
     trainer = constrained(make_trainer(optimizer={"lr": 0.1}), THRESHOLD, start=2.5)

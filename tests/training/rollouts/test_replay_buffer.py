@@ -129,6 +129,7 @@ def test_replayed_answers_keep_their_start_and_share_rollouts_by_temperature():
     assert [each for _, part in found for each in part] == kept
 
 
+@pytest.mark.integration
 @settings(max_examples=15)
 @given(st.integers(0, 500))
 def test_success_replay_fills_failed_groups_of_its_prompt(seed):

@@ -53,6 +53,7 @@ def rewards_of(policy: TokenPolicy, sample: Sample) -> float:
     return total
 
 
+@pytest.mark.integration
 def test_values_are_the_mean_rewards_of_the_reference():
     policy = TokenPolicy()
     found = source(policy, values=600)
@@ -180,6 +181,7 @@ def test_answers_that_are_all_worse_are_an_error():
         collect(source(samples=worst))
 
 
+@pytest.mark.integration
 def test_a_run_resumes_to_the_bit_with_the_reference_that_pretraining_left(tmp_path):
     def run(name: str, *more: str, resume: bool = False):
         folder = tmp_path / name

@@ -134,6 +134,7 @@ def test_resumed_stream_equals_an_uninterrupted_one(tmp_path, stop):
     assert one.values["source"] == other.values["source"]
 
 
+@pytest.mark.integration
 def test_killed_stream_resumes_to_the_bit(fork_server, tmp_path):
     words = ("tests.training.lagged_run:go_on", "run", 1, False, True)
     assert fork_server.call(tmp_path / "a", *words).wait() == 0

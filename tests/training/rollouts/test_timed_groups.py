@@ -155,6 +155,7 @@ def collected(policy, config: AdvantageConfig, look_seconds: float):
     )
 
 
+@pytest.mark.integration
 def test_episodes_of_an_environment_are_weighted_by_the_time_they_take(policy):
     plain = collected(policy, ConstantBaselineAdvantage(value=-1.0), look_seconds=5.0)
     weighted = collected(policy, ConstantBaselineAdvantage(value=-1.0, duration=DurationConfig()), look_seconds=5.0)
@@ -169,6 +170,7 @@ def test_episodes_of_an_environment_are_weighted_by_the_time_they_take(policy):
     assert plain.metrics["draws/unfinished_rows"] > 0
 
 
+@pytest.mark.integration
 def test_a_longer_look_is_learnt_from_less_often(policy):
     def looks(look_seconds: float) -> float:
         found = collected(policy, ConstantBaselineAdvantage(), look_seconds)

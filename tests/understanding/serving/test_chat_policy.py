@@ -35,6 +35,7 @@ def chat(server, sampling=GREEDY, model="lora"):
     return ChatPolicy(ServedVLMConfig(model=model, url=server.url_of("lora")), sampling, MediaConfig())
 
 
+@pytest.mark.integration
 def test_greedy_answers_are_those_of_the_model_in_process(server, folder_of):
     own = policy_of(folder_of("qwen3_vl"), sampling=GREEDY).rollout(REQUESTS, seed=0)
     served = chat(server).rollout(REQUESTS, seed=0)
@@ -44,6 +45,7 @@ def test_greedy_answers_are_those_of_the_model_in_process(server, folder_of):
     assert served.log_probs.shape == (9, 0) and served.token_ids is None
 
 
+@pytest.mark.integration
 def test_answers_differ_within_a_group_and_repeat_with_the_seed(server):
     requests = [RolloutRequest(SAMPLES[0], 6, 0)]
     first, again, other = (chat(server, WARM).rollout(requests, seed=seed).media for seed in (3, 3, 4))

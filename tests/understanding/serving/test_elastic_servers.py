@@ -110,6 +110,7 @@ def test_several_processes_have_a_file_each(monkeypatch):
 # Runs
 
 
+@pytest.mark.slow
 def test_a_server_joins_in_the_middle_of_a_rollout_and_takes_over_from_one_that_is_killed(
     replicas, folder_of, tmp_path, monkeypatch
 ):
@@ -165,6 +166,7 @@ def test_a_run_without_servers_waits_for_one_and_goes_on(replicas, folder_of, tm
     assert f"The run waits 300 s for one that {file} names" in caplog.text
 
 
+@pytest.mark.integration
 def test_a_run_for_which_no_server_comes_ends_with_the_file_the_wait_and_the_reason(
     replicas, folder_of, tmp_path, monkeypatch
 ):

@@ -23,6 +23,7 @@ def run(server, folder_of, tmp_path, monkeypatch, weights="lora", before=None, *
     return train_served(config, monkeypatch, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["lora", pytest.param("folder", marks=pytest.mark.slow)])
 def test_a_run_without_faults_learns_from_every_group(server, folder_of, tmp_path, monkeypatch, weights):
     outcome = run(server, folder_of, tmp_path, monkeypatch, weights)
@@ -47,19 +48,19 @@ def stopping(name, message, weights="lora", count=-1, **changes):
 
 
 def slow(fault):
-    """The fault takes the path of another one, which is tested every day."""
+    """The fault takes the path of another one, which the integration tests have."""
     return pytest.param(*fault.values, id=fault.id, marks=pytest.mark.slow)
 
 
 COOL = {"temperature": 0.7}
 BRIEF = {"timeouts": QUICK | {"request": 2.5}, "retries": 1}
 FAULTS = [
-    passing("http_429", 3),
+    slow(passing("http_429", 3)),
     slow(passing("http_500")),
     slow(passing("http_502", 2)),
     slow(passing("paused", 3)),
     slow(passing("dropped", 2)),
-    passing("truncated_body", 2),
+    slow(passing("truncated_body", 2)),
     slow(passing("truncated_json", 2)),
     slow(passing("html")),
     passing("slow", servers=BRIEF),
@@ -78,28 +79,28 @@ FAULTS = [
     slow(stopping("prompt_cut", "sample 'sample-.': .*first difference is at .*, nothing there")),
     stopping("wrong_pixels", "before training has moved anything: .*another size of pictures"),
     slow(stopping("other_kernels", "before training has moved anything")),
-    stopping("raw_log_probs", "start it with --logprobs-mode processed_logprobs", **COOL),
+    slow(stopping("raw_log_probs", "start it with --logprobs-mode processed_logprobs", **COOL)),
     stopping("lora_binds_nothing", "computes as the base model does: .*binds to no module"),
     slow(stopping("lora_binds_half", "differ from the trainer's by")),
-    stopping("lora_refused", "/v1/load_lora_adapter returned HTTP 500: .*No free LoRA slot"),
+    slow(stopping("lora_refused", "/v1/load_lora_adapter returned HTTP 500: .*No free LoRA slot")),
     slow(stopping("adapter_forgotten", "The model `mmrl-.*` does not exist")),
     stopping("other_model", "it answered as 'lora', not as mmrl-"),
     slow(stopping("wrong_token_ids", "the log-probabilities of an answer are of other tokens")),
     slow(stopping("no_log_probs", "an answer has no log-probabilities")),
-    stopping("positive_log_prob", "a log-probability is above 0"),
+    slow(stopping("positive_log_prob", "a log-probability is above 0")),
     slow(stopping("sentinel_log_prob", "a log-probability is above 0, or no number")),
-    stopping("too_few_answers", "it sent . answers for the [24] of the request"),
+    slow(stopping("too_few_answers", "it sent . answers for the [24] of the request")),
     slow(stopping("answer_twice", "it sent . answers for the [24] of the request")),
     slow(stopping("aborted", "it ended an answer with 'abort'")),
-    stopping("cut_off", "an answer of 1 tokens was cut off"),
+    slow(stopping("cut_off", "an answer of 1 tokens was cut off")),
     slow(stopping("past_the_end", "an answer goes on after an end token|of . tokens was cut off")),
     stopping("tokens_of_pictures", "contains a placeholder of pictures"),
     slow(stopping("half_update", "differ from the trainer's by", "folder")),
     stopping("old_weights", "its weights are stale", "folder"),
     stopping("stale_cache", "differ from the trainer's by", "folder"),
-    stopping("cache_is_held", "its prefix cache cannot be emptied", "folder"),
+    slow(stopping("cache_is_held", "its prefix cache cannot be emptied", "folder")),
     slow(stopping("reload_fails", "/collective_rpc returned HTTP 500", "folder")),
-    stopping("version_ignored", "and reports", "folder"),
+    slow(stopping("version_ignored", "and reports", "folder")),
     stopping("stays_paused", "HTTP 503: .*Generation is paused", "folder"),
     slow(stopping("no_version", "report no weight_versions", "folder")),
     slow(stopping("two_versions", "an answer was written by mmrl-.*, mmrl-later", "folder")),
@@ -107,6 +108,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "count", "weights", "message", "changes"), FAULTS)
 def test_no_optimizer_step_learns_from_a_fault(
     server, folder_of, tmp_path, monkeypatch, name, count, weights, message, changes
@@ -145,6 +147,7 @@ def test_a_run_begins_with_a_line_about_each_server_and_not_at_all_without_one(s
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.integration
 def test_the_dry_run_says_which_servers_answer(server, folder_of, tmp_path):
     config = served_config(folder_of("qwen3_vl"), tmp_path, {"urls": [server.url_of("lora"), "http://127.0.0.1:9"]})
     (tmp_path / "served.yaml").write_text(dump_config(config), encoding="utf-8")

@@ -60,6 +60,7 @@ def scores(policy, rollout):
     return policy.score_recording(rollout.recording)
 
 
+@pytest.mark.integration
 def test_each_token_has_the_version_and_the_log_prob_of_the_weights_that_wrote_it(policy, interrupted):
     rollout, before, _ = interrupted
     assert set(rollout.versions[rollout.mask].tolist()) == {0, 1} and rollout.policy_version == 0
@@ -80,6 +81,7 @@ def test_each_token_has_the_version_and_the_log_prob_of_the_weights_that_wrote_i
     assert new_gap[first].mean() > 1e-3 and old_gap[rest].mean() > 1e-3
 
 
+@pytest.mark.integration
 def test_a_server_is_paused_before_it_has_no_version_and_goes_on_after_it_has_one(policy, interrupted):
     _, _, routes = interrupted
     start = routes.index("/pause")
@@ -92,6 +94,7 @@ def test_a_server_is_paused_before_it_has_no_version_and_goes_on_after_it_has_on
     assert found["served/interrupted_gap"] <= 1e-5 and found["served/probe_gap"] <= 1e-5
 
 
+@pytest.mark.integration
 def test_rollouts_without_newer_weights_are_as_without_the_key(policy, interrupted, folder_of):
     rollout = policy.rollout(REQUESTS, seed=5)
     assert set(rollout.versions[rollout.mask].tolist()) == {1}
@@ -103,12 +106,14 @@ def test_rollouts_without_newer_weights_are_as_without_the_key(policy, interrupt
         policy_of(folder_of("qwen3_vl")).adopt(lambda: False)
 
 
+@pytest.mark.integration
 def test_keys_and_values_of_older_weights_are_found(server, policy):
     move_in_the_middle(server, policy, kept_keys=-1)
     with pytest.raises(RunError, match=r"this server ignores reset_running_requests.*Nothing was learnt from it"):
         policy.rollout(REQUESTS, seed=0)
 
 
+@pytest.mark.integration
 def test_each_of_two_servers_gets_the_weights_in_the_middle_of_its_answers(folder_of, tmp_path):
     with stub(one=folder_of("qwen3_vl"), other=folder_of("qwen3_vl")) as process:
         policy = policy_of(folder_of("qwen3_vl"), "full")
@@ -162,6 +167,7 @@ def test_spans_that_say_nothing_of_a_token_are_refused(choice, message):
         _token_versions(choice, KNOWN, "http://x")
 
 
+@pytest.mark.integration
 def test_a_run_learns_from_interrupted_answers_and_counts_their_tokens_by_version(
     server, folder_of, tmp_path, monkeypatch
 ):

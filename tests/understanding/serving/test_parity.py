@@ -19,6 +19,7 @@ def names() -> list[Any]:
     return [name if name in EVERY_DAY else pytest.param(name, marks=pytest.mark.breadth) for name in tiny.TAKES]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", names())
 def test_served_rollouts_equal_those_in_process(folder_of, tmp_path, name):
     _, limit = check_served(name, folder_of(name), tmp_path)

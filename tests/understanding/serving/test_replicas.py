@@ -70,6 +70,7 @@ def test_a_replica_that_is_killed_while_it_answers_and_started_again(
     assert "/v1/load_lora_adapter" in first.log()
 
 
+@pytest.mark.integration
 def test_a_replica_that_freezes_while_it_answers(replicas, folder_of, tmp_path, monkeypatch, caplog):
     first = replicas[0]
 

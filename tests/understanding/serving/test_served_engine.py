@@ -52,6 +52,7 @@ def gap(policy, rollout):
     return (policy.score_recording(rollout.recording) - rollout.log_probs).abs()[rollout.mask].mean().item()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("train", "weights"), [("lora", "lora"), pytest.param("full", "folder", marks=pytest.mark.slow)]
 )
@@ -89,6 +90,7 @@ def test_a_copy_of_a_policy_has_an_engine_of_its_own(server, folder_of, tmp_path
         assert gap(policy, old) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("train", "weights"), [pytest.param("lora", "lora", marks=pytest.mark.slow), ("full", "folder")]
 )
@@ -123,6 +125,7 @@ def test_prefixes_follow_the_prompt_and_samplings_of_requests_count(server, fold
     assert all(text.startswith("I see ") for text in served.media)
 
 
+@pytest.mark.integration
 def test_old_adapters_are_unloaded_and_old_folders_removed(server, folder_of, tmp_path):
     policy = policy_of(folder_of("qwen3_vl"))
     policy.serve(settings(server.url_of("lora")), tmp_path)
@@ -135,6 +138,7 @@ def test_old_adapters_are_unloaded_and_old_folders_removed(server, folder_of, tm
     assert sorted(path.name.rpartition("-")[0] for path in tmp_path.iterdir()) == [f"{run}-2", f"{run}-3"]
 
 
+@pytest.mark.integration
 def test_videos_are_sent_whose_frames_have_the_times_that_a_server_assumes(server, folder_of, tmp_path):
     policy = policy_of(folder_of("qwen3_vl"))
     policy.serve(settings(server.url_of("lora")), tmp_path)
@@ -146,6 +150,7 @@ def test_videos_are_sent_whose_frames_have_the_times_that_a_server_assumes(serve
         policy.rollout([RolloutRequest(slow, 3, 0)], seed=0)
 
 
+@pytest.mark.integration
 def test_another_rate_of_frames_is_found_by_the_proof(server, folder_of, tmp_path):
     """Qwen2.5-VL counts positions by it, and has it in no token."""
     with stub(tiny=folder_of("qwen2_5_vl")) as process:

@@ -51,6 +51,7 @@ def test_each_process_gives_its_own_servers_the_weights(fork_server, replicas, f
         assert other["served/probe_gap"] <= 1e-5 and other["mismatch/mean_gap"] <= 1e-5
 
 
+@pytest.mark.integration
 def test_fewer_servers_than_processes_are_refused(fork_server, folder_of, tmp_path):
     made = served_config(folder_of("qwen3_vl"), tmp_path / "alone", {"urls": ["http://127.0.0.1:9"]})
     wanted = {"model": str(folder_of("qwen3_vl")), "data": made.data.path, "reward": made.rewards[0].name}

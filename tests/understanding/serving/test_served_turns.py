@@ -26,6 +26,7 @@ def player(folder) -> VLMPolicy:
     return VLMPolicy(replace(vlm, ends=ends), config, TokenSamplingConfig(max_new_tokens=6), MediaConfig())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("serves_first", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_served_episodes_have_the_log_probs_of_the_trainer(server, folder_of, tmp_path, serves_first):
     policy = player(folder_of("qwen3_vl"))
@@ -43,6 +44,7 @@ def test_served_episodes_have_the_log_probs_of_the_trainer(server, folder_of, tm
     assert "You may look." in policy.vlm.tokenizer.decode(rollout.recording.prompts[0].inputs["input_ids"][0])
 
 
+@pytest.mark.integration
 def test_clips_between_turns_are_sent(server, folder_of, tmp_path):
     policy = player(folder_of("qwen3_vl"))
     policy.serve(settings(server.url_of("lora")), tmp_path)

@@ -44,6 +44,7 @@ def failure(url, work, **changed):
     return asyncio.run(run())
 
 
+@pytest.mark.integration
 def test_a_key_comes_from_a_variable_alone_and_is_in_no_message(server, monkeypatch, folder_of, tmp_path):
     with_key = settings(server.url, api_key_env="TINY_KEY")
     assert server_status(with_key) == [(server.url, True, "serves tiny")]
@@ -65,6 +66,7 @@ def test_a_key_comes_from_a_variable_alone_and_is_in_no_message(server, monkeypa
         policy.serve(with_key, tmp_path)
 
 
+@pytest.mark.integration
 def test_a_key_is_masked_before_a_message_is_shortened(server, monkeypatch):
     monkeypatch.setenv("TINY_KEY", KEY)
     content = (b"." * 295) + KEY.encode()
@@ -72,6 +74,7 @@ def test_a_key_is_masked_before_a_message_is_shortened(server, monkeypatch):
     assert KEY[:5] not in str(client._refused("/v1/models", httpx.Response(400), content))
 
 
+@pytest.mark.integration
 def test_a_route_that_is_missing_says_how_the_server_is_started(server):
     async def call(client):
         client._timeouts = client._timeouts.model_copy(update={"update": 5.0})
@@ -121,6 +124,7 @@ class FolderSender:
         self.calls.append("send")
 
 
+@pytest.mark.integration
 def test_the_transfer_of_weights_speaks_the_routes_of_vllm_in_their_order(server, folder_of, tmp_path):
     url = server.url_of("other")
     policy = policy_of(folder_of("qwen3_vl"), "full")
