@@ -1,4 +1,4 @@
-"""Find what would stop a training: rewards that cannot be loaded, and data files that cannot be read."""
+"""Find what would stop a training: rewards that cannot be loaded, data files that cannot be read or are too small."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mmrl.build.datasets import load_samples
 from mmrl.config.train import TrainConfig
+from mmrl.data.prompts import check_enough
 from mmrl.errors import ConfigError, DataError
 from mmrl.rewards.core.registry import reward_class
 from mmrl.rewards.core.reward_errors import RewardError
@@ -28,7 +29,9 @@ def missing(config: TrainConfig) -> list[str]:
             found.append(f"{key}: {err}")
     for key, path in _files(config):
         try:
-            load_samples(path)
+            samples = load_samples(path)
+            if key == "data.path" and not config.stages:  # stages may have fewer groups
+                check_enough(samples, config.data.groups)
         except (DataError, ConfigError) as err:
             found.append(f"{key}: {err}")
     return found

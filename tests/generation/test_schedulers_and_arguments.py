@@ -10,12 +10,14 @@ import diffusers
 import pytest
 
 import mmrl.generation
+from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.generation import PipelinePolicy, UnsupportedError
 from mmrl.generation.diffusion.call_arguments import call_arguments
 from mmrl.generation.diffusion.scheduler_families import FlowFamily, unsupported_reason
 from mmrl.generation.diffusion.scheduler_hook import intercept_scheduler
+from mmrl.generation.diffusion.support import refusal
 from mmrl.rollout_request import RolloutRequest, RowStart
 from tests.generation import tiny_pipelines as tiny
 
@@ -118,6 +120,25 @@ def test_call_arguments_are_checked_against_the_signature(changes, message):
     pipeline = tiny.build("sd3")
     with pytest.raises(ConfigError, match=message):
         PipelinePolicy(pipeline, tiny.sampling("sd3", **changes))
+
+
+def test_classes_whose_signature_or_name_is_refused_are_no_policies():
+    class Doubled(diffusers.TextToVideoSDPipeline):
+        pass
+
+    class Labelled(diffusers.DiTPipeline):  # of a user, who may have given it prompts
+        pass
+
+    assert refusal(diffusers.DiTPipeline) == "it takes neither a prompt nor images"
+    assert "every frame as a separate row" in refusal(diffusers.TextToVideoSDPipeline) == refusal(Doubled)
+    assert refusal(Labelled) is None is refusal(diffusers.StableDiffusion3Pipeline)
+    tiny_dit = diffusers.DiTPipeline(
+        diffusers.DiTTransformer2DModel(num_attention_heads=2, attention_head_dim=8, num_layers=1, sample_size=8),
+        diffusers.AutoencoderKL(block_out_channels=(8,), norm_num_groups=4),
+        diffusers.DDIMScheduler(),
+    )
+    with pytest.raises(UnsupportedError, match="DiTPipeline cannot be a policy: it takes neither a prompt nor images"):
+        PipelinePolicy(tiny_dit, SamplingConfig(transition={"name": "ddim"}))
 
 
 def test_call_arguments_of_a_request():

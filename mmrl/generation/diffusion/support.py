@@ -112,6 +112,17 @@ def support_of(kind: type[DiffusionPipeline]) -> PipelineSupport:
     return PipelineSupport(name, "expected")
 
 
+def refusal(kind: type[DiffusionPipeline]) -> str | None:
+    """Return the reason why pipelines of this class are refused as policies, or None.
+
+    A user's class is refused where it inherits from one in `REFUSED`: its signature may differ from those of diffusers.
+    """
+    if reason := next((REFUSED[each.__name__] for each in kind.__mro__ if each.__name__ in REFUSED), None):
+        return reason
+    of_diffusers = getattr(diffusers, kind.__name__, None) is kind
+    return support_of(kind).reason or None if of_diffusers else None
+
+
 def unsupported_class_reason(kind: type[DiffusionPipeline]) -> str | None:
     """Return the reason why no pipeline of this class can be a policy, or None."""
     if reason := REFUSED.get(kind.__name__):
