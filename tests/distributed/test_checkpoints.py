@@ -12,7 +12,7 @@ import torch
 
 from mmrl.training.run.checkpoints import Checkpoints, damage
 from tests.distributed.group import Group, start_group
-from tests.distributed.test_equal_numbers import BOUND, CASES, FURTHER, SHORT, TEXTS, largest_difference, tensors, train
+from tests.distributed.test_equal_numbers import BOUND, FURTHER, SHORT, TEXTS, largest_difference, tensors, train
 from tests.training.fork_server import ForkServer
 from tests.training.quickstart_run import SMALL, assert_same, contents, write_data
 
@@ -95,7 +95,7 @@ def test_run_whose_calls_are_dealt_by_lengths_is_resumed_to_the_bit(fork_server,
 
 @pytest.mark.slow
 def test_models_beside_the_policy_are_resumed_by_another_number_of_processes(fork_server, tmp_path):
-    words = CASES["writer-and-painter"]
+    words = FURTHER["writer-and-painter"]
     alone = train(fork_server, tmp_path / "a", 1, *words, "training={iterations: 4}")
     train(fork_server, tmp_path / "b", 2, *words)
     run = resume(fork_server, tmp_path / "b", 3, "training.iterations=4")
