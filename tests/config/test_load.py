@@ -308,6 +308,17 @@ def test_misplaced_keys_are_reported_with_the_right_one(wrong, right):
     assert problems(SMALLEST, f"{wrong}=1")[0].endswith(f"did you mean {right}?")
 
 
+def test_settings_of_adapters_on_the_command_line_are_refused_where_whole_weights_are_trained():
+    with pytest.raises(ConfigError) as error:
+        load_config("quickstart", ["policy.lora.rank=4"])
+    assert str(error.value) == (
+        "command line: policy.lora.rank has no effect with policy.train: full; add policy.train=lora"
+    )
+    assert load_config("quickstart", ["policy.lora.rank=4", "policy.train=lora"]).policy.lora.rank == 4
+    written = dump_config(load_config("quickstart"))  # has policy.lora among its defaults
+    assert parse_config(written, "config.yaml").policy.train == "full"
+
+
 @pytest.mark.parametrize("key", sorted(ABSENT_KEYS))
 def test_absent_keys_are_refused_with_a_reason_and_another_way(key):
     (line,) = problems(SMALLEST, f"{key}=2")
