@@ -96,7 +96,9 @@ def parse_config(text: str, source: str, overrides: Sequence[str] = ()) -> Train
     config = _check(document, report)
     if config is not None and _adapters_have_no_use(config):
         for path in (path for path, at in places.items() if path[:2] == ("policy", "lora") and at == COMMAND_LINE):
-            report(path, f"{dotted(path)} has no effect with policy.train: {config.policy.train}; add policy.train=lora")
+            report(
+                path, f"{dotted(path)} has no effect with policy.train: {config.policy.train}; add policy.train=lora"
+            )
     if config is None or problems:
         raise ConfigError("\n".join(dict.fromkeys(problems)))
     return config
