@@ -335,3 +335,5 @@ def test_unknown_keys_without_a_near_match_list_the_known_keys():
 def test_a_misspelt_key_of_a_reward_model_names_one_of_its_own_keys():
     with pytest.raises(ConfigError, match=r"training.stesp is not a key of .*: did you mean training.steps\?"):
         load_reward_recipe("shapes-preferences", ["training.stesp=3"])
+    with pytest.raises(ConfigError, match=r"^command line: head.kind: got 'foo'"):
+        load_reward_recipe("shapes-preferences", ["head.kind=foo"])

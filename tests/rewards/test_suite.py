@@ -228,5 +228,5 @@ def test_a_part_that_is_no_pair_of_reward_and_weight_is_named(part):
 
 
 def test_an_answer_that_is_no_reward_input_is_named():
-    with pytest.raises(RewardError, match="^a suite scores a list of RewardInput, and one of its items is a str$"):
+    with pytest.raises(RewardError, match=r"^a suite scores a list of RewardInput, and one of its items is a str$"):
         RewardSuite([(scripted("length"), 1.0)]).score(["an answer"])
