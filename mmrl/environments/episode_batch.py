@@ -172,11 +172,11 @@ def _begin(environment: Environment, sample: Sample, reader: MediaReader) -> Epi
         raise
     except Exception as err:  # a border: it may be code of the user
         raise DataError(
-            f"sample {sample.id!r}: the environment {environment.name} could not begin: {error_of(err)[1]}"
+            f"sample {sample.id!r}: the environment {type(environment).__name__} could not begin: {error_of(err)[1]}"
         ) from err
     if missing := [name for name in ("step", "outcome") if not callable(getattr(episode, name, None))]:
         raise DataError(
-            f"sample {sample.id!r}: begin of the environment {environment.name} returned {type(episode).__name__}, "
+            f"sample {sample.id!r}: begin of the environment {type(environment).__name__} returned {type(episode).__name__}, "
             f"which has no method {' and no method '.join(missing)}"
         )
     return episode

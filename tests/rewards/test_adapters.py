@@ -117,7 +117,7 @@ def test_trl_trainer_learns_from_an_adapted_reward(tmp_path):
     assert any(key.endswith("reward/threes") for key in logged), sorted(logged)
 
 
-def test_trl_reads_why_answers_could_not_be_scored_once_for_each_kind(caplog):
+def test_trl_logs_the_first_reason_of_each_kind_of_failure(caplog):
     reward = as_trl(Scripted())
     for _ in range(2):
         assert reward(prompts=["a", "b"], completions=["broken", "broken"]) == [None, None]

@@ -139,7 +139,7 @@ def test_models_that_exist_nowhere_raise_before_scoring(hub, name, arguments):
         load(name, **arguments)
 
 
-def test_a_hub_that_gives_no_answer_is_asked_once(monkeypatch):
+def test_a_hub_that_gives_no_answer_gets_one_request(monkeypatch):
     import huggingface_hub
 
     requests = []
@@ -150,7 +150,7 @@ def test_a_hub_that_gives_no_answer_is_asked_once(monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     with pytest.raises(RewardError, match="neither on the hub nor in its cache"):
-        find_file("nobody/nothing", ["a.safetensors", "b.bin", "c.json"])
+        find_file("owner/name", ["a.safetensors", "b.bin", "c.json"])
     assert requests == [False, True, True]
 
 
