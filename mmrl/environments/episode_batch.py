@@ -176,8 +176,8 @@ def _begin(environment: Environment, sample: Sample, reader: MediaReader) -> Epi
         ) from err
     if missing := [name for name in ("step", "outcome") if not callable(getattr(episode, name, None))]:
         raise DataError(
-            f"sample {sample.id!r}: begin of the environment {type(environment).__name__} returned {type(episode).__name__}, "
-            f"which has no method {' and no method '.join(missing)}"
+            f"sample {sample.id!r}: begin of the environment {type(environment).__name__} returned "
+            f"{type(episode).__name__}, which has no method {' and no method '.join(missing)}"
         )
     return episode
 
