@@ -11,7 +11,7 @@ from mmrl.build.schemes import provided_model
 from mmrl.config.data import AnswersConfig
 from mmrl.config.environment import EnvironmentConfig
 from mmrl.config.media import MediaConfig
-from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, VLMConfig
+from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, ServedVLMConfig, VLMConfig
 from mmrl.config.sampling import (
     SAMPLING_OF,
     AnySamplingConfig,
@@ -65,9 +65,11 @@ def build_policy(
 
     Raises:
         ConfigError: Policies of this kind do not sample in this way, or write no turns; or there is no such
-            environment.
+            folder, device or environment.
         DataError: The model's chat template cannot continue a conversation.
     """
+    if problem := missing_folder(policy) or missing_device(policy):
+        raise ConfigError(problem)
     if sampling.kind != SAMPLING_OF[policy.kind]:
         raise ConfigError(f"sampling.kind: policies of kind {policy.kind} do not sample by {sampling.kind}")
     cls: Any = policy_class(policy)
@@ -82,6 +84,27 @@ def build_policy(
         partner = build_environment(resolve_estimator(environment), player.vlm.family.name)
         player.play_in(partner, environment.context_tokens, environment.waves)
     return built
+
+
+def missing_folder(policy: AnyPolicyConfig) -> str | None:
+    """Return what is wrong with a policy's model that is a path, as hub ids are not, and is not there."""
+    if not policy.model.startswith((".", "~", "/")) or Path(policy.model).exists():
+        return None
+    return f"policy.model: {policy.model}: there is no such folder; relative paths start at {Path.cwd()}"
+
+
+def missing_device(policy: AnyPolicyConfig) -> str | None:
+    """Return what is wrong with a policy's device that torch does not know, or that this machine lacks."""
+    import torch
+
+    if isinstance(policy, ServedVLMConfig) or policy.device == "auto":
+        return None
+    try:
+        torch.empty(0, device=policy.device)
+    except (RuntimeError, AssertionError) as err:  # AssertionError: torch was built without CUDA
+        reason = str(err).partition("\n")[0]
+        return f"policy.device: {policy.device} cannot be used on this machine ({reason}): set auto, or cpu"
+    return None
 
 
 def resolve_estimator(environment: EnvironmentConfig) -> EnvironmentConfig:

@@ -1,4 +1,4 @@
-"""Find what would stop a training: rewards that cannot be loaded, data files that cannot be read or are too small."""
+"""Find what would stop a training: a model's folder that is not there, rewards, and data that cannot be read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mmrl.build.datasets import load_samples
+from mmrl.build.policies import missing_folder
 from mmrl.config.train import TrainConfig
 from mmrl.data.prompts import check_enough
 from mmrl.errors import ConfigError, DataError
@@ -18,10 +19,10 @@ FILES = (".jsonl", ".txt", ".csv", ".parquet")
 def missing(config: TrainConfig) -> list[str]:
     """Return one message for each reward and data file of a run that would stop its training, with its key.
 
-    Rewards are looked up and not built, so no weights are loaded. Data sets of packages, folders
-    and the Hub are not read.
+    So does a policy whose model is a folder that is not there. Rewards are looked up and not built, so no weights are
+    loaded. Data sets of packages, folders and the Hub are not read.
     """
-    found = []
+    found = [problem] if (problem := missing_folder(config.policy)) else []
     for key, name in _rewards(config):
         try:
             reward_class(name)

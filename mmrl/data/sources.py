@@ -140,6 +140,9 @@ def _csv_rows(path: str) -> Iterator[dict[str, Any]]:
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
+            names = reader.fieldnames or ()
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise DataError(f"{path}: the first row names the column {twice[0]!r} twice: keep one of them")
             for number, row in enumerate(reader):
                 if None in row:
                     raise DataError(

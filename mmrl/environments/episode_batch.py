@@ -14,6 +14,7 @@ from mmrl.components import place_in_user_file
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.environments.environment import Environment, Episode, Step
+from mmrl.errors import ConfigError, DataError, GenerationError, RunError
 from mmrl.rewards.core.executor import DaemonPool
 
 VOID_KINDS = ("timeout", "error")
@@ -48,12 +49,13 @@ class EpisodeBatch:
             max_turns: the most actions of an episode, beside the environment's own number; None: that alone counts.
 
         Raises:
-            DataError: see `Environment.begin`.
+            DataError: see `Environment.begin`; or it raised another exception, or returned something without `step`
+                or `outcome`.
         """
         self._environment = environment
         most = environment.max_turns
         self._max_turns = most if max_turns is None else min(max_turns, most)
-        self._episodes: list[Episode] = [environment.begin(sample, reader) for sample in samples]
+        self._episodes: list[Episode] = [_begin(environment, sample, reader) for sample in samples]
         self._live = dict.fromkeys(range(len(samples)))
         self._voids: dict[int, tuple[str, str]] = {}
         self.turns = [0] * len(samples)
@@ -161,6 +163,23 @@ def error_of(error: BaseException) -> tuple[str, str]:
     """Return the kind of failure of an exception, and its text of at most `MAX_DETAIL` characters."""
     place = place_in_user_file(error)
     return "error", f"{type(error).__name__}: {error}"[:MAX_DETAIL] + (f" ({place})" if place else "")
+
+
+def _begin(environment: Environment, sample: Sample, reader: MediaReader) -> Episode:
+    try:
+        episode = environment.begin(sample, reader)
+    except (ConfigError, DataError, RunError, GenerationError):
+        raise
+    except Exception as err:  # a border: it may be code of the user
+        raise DataError(
+            f"sample {sample.id!r}: the environment {type(environment).__name__} could not begin: {error_of(err)[1]}"
+        ) from err
+    if missing := [name for name in ("step", "outcome") if not callable(getattr(episode, name, None))]:
+        raise DataError(
+            f"sample {sample.id!r}: begin of the environment {type(environment).__name__} returned "
+            f"{type(episode).__name__}, which has no method {' and no method '.join(missing)}"
+        )
+    return episode
 
 
 def _outcome_of(episode: Episode) -> dict[str, Any]:

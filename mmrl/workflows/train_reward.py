@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +78,12 @@ def load_reward_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Rewa
     """
     path = find_file(name_or_path, recipes_folder() / REWARD_MODELS, "recipe of a reward model")
     document, lines = read_map(path, RewardModelConfig)
+    overridden = []
     for override in overrides:
         key, value = parse_override(override)
+        overridden.append(key)
         document = apply_override(document, key, value, RewardModelConfig)
-    return check_map(RewardModelConfig, document, lines, path)
+    return check_map(RewardModelConfig, document, lines, path, overridden)
 
 
 def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line: None) -> TrainedReward:
@@ -100,7 +102,10 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
         raise ConfigError("head.kind pointwise is for pictures; with encoder.name text choose bradley_terry")
     if is_latent:
         check_latent_recipe(config)
-    train, validation = load_samples(config.data.path), load_samples(config.data.validation)
+    train, validation = (
+        samples if is_text else _with_pictures_of(path, samples)
+        for path, samples in ((path, load_samples(path)) for path in (config.data.path, config.data.validation))
+    )
     names = sorted({str(each.rater) for each in train}) if config.raters else []
     pointwise = config.head.kind == "pointwise"
     if config.factors and (pointwise or len(config.axes) > 1):
@@ -339,6 +344,22 @@ def _single_query(inputs: JudgeInputs, sample: Sample) -> Facts:
         raise DataError(f"sample {sample.id!r} has one label and {len(queries)} queries by {keys}: give it one text "
                         "for each, and a line to each of the others")  # fmt: skip
     return queries[0]
+
+
+def _with_pictures_of(path: str, samples: Sequence[Sample]) -> list[Sample]:
+    """Return samples whose pairs are paths, relative ones from the folder of the data file, of {"image": path} too."""
+    folder = Path(path).parent
+
+    def placed(answer: Any) -> Any:
+        if isinstance(answer, dict) and isinstance(answer.get("image"), str):
+            answer = answer["image"]
+        if isinstance(answer, list | tuple):
+            return [placed(each) for each in answer]
+        if isinstance(answer, str) and not answer.startswith("data:") and (folder / answer).is_file():
+            return str(folder / answer)
+        return answer
+
+    return [replace(each, chosen=placed(each.chosen), rejected=placed(each.rejected)) for each in samples]
 
 
 def _judged_pairs(

@@ -308,6 +308,17 @@ def test_misplaced_keys_are_reported_with_the_right_one(wrong, right):
     assert problems(SMALLEST, f"{wrong}=1")[0].endswith(f"did you mean {right}?")
 
 
+def test_settings_of_adapters_on_the_command_line_are_refused_where_whole_weights_are_trained():
+    with pytest.raises(ConfigError) as error:
+        load_config("quickstart", ["policy.lora.rank=4"])
+    assert str(error.value) == (
+        "command line: policy.lora.rank has no effect with policy.train: full; add policy.train=lora"
+    )
+    assert load_config("quickstart", ["policy.lora.rank=4", "policy.train=lora"]).policy.lora.rank == 4
+    written = dump_config(load_config("quickstart"))  # has policy.lora among its defaults
+    assert parse_config(written, "config.yaml").policy.train == "full"
+
+
 @pytest.mark.parametrize("key", sorted(ABSENT_KEYS))
 def test_absent_keys_are_refused_with_a_reason_and_another_way(key):
     (line,) = problems(SMALLEST, f"{key}=2")
@@ -324,3 +335,5 @@ def test_unknown_keys_without_a_near_match_list_the_known_keys():
 def test_a_misspelt_key_of_a_reward_model_names_one_of_its_own_keys():
     with pytest.raises(ConfigError, match=r"training.stesp is not a key of .*: did you mean training.steps\?"):
         load_reward_recipe("shapes-preferences", ["training.stesp=3"])
+    with pytest.raises(ConfigError, match=r"^command line: head.kind: got 'foo'"):
+        load_reward_recipe("shapes-preferences", ["head.kind=foo"])

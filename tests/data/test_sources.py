@@ -141,6 +141,7 @@ def test_csv_rows_are_samples_and_other_columns_metadata(tmp_path):
         (b"id,prompt\n1,\xff\n", "mine.csv: cannot be read as CSV in UTF-8: .*invalid start byte"),
         (b"id,promt\n1,a\n", "mine.csv: row 0: 'promt' is not a key of a sample: did you mean prompt?"),
         (b"id,prompt\n", "mine.csv: holds no samples"),
+        (b"prompt,prompt\na,b\n", "mine.csv: the first row names the column 'prompt' twice: keep one of them"),
     ],
 )
 def test_bad_csv_raises_with_the_place(tmp_path, content, message):

@@ -10,6 +10,7 @@ from mmrl.components import load_reference
 from mmrl.data.sample import Sample
 from mmrl.environments import EpisodeBatch
 from mmrl.environments.episode_batch import error_of
+from mmrl.errors import DataError
 from tests.environments.worlds import READER, Countdown
 
 
@@ -61,6 +62,23 @@ def test_a_row_that_hangs_raises_or_exits_is_void_by_kind():
     assert [outcome["void"] for outcome in outcomes] == ["timeout", "error", "error", "error", None]
     assert outcomes[1]["detail"] == "RuntimeError: the world broke down"
     assert "0.4 s" in outcomes[0]["detail"] and outcomes[4]["success"]
+
+
+class Unready(Countdown):
+    """A world whose episodes do not begin."""
+
+    def begin(self, sample, reader):
+        return 1 / 0 if sample.id == "0" else object()
+
+
+def test_an_environment_that_raises_as_it_begins_is_named_with_the_sample():
+    with pytest.raises(DataError, match=r"^sample '0': the environment .* could not begin: ZeroDivisionError"):
+        EpisodeBatch(Unready(None), [Sample("0", prompt="0")], READER)
+
+
+def test_an_episode_without_the_methods_of_one_is_named_with_the_sample():
+    with pytest.raises(DataError, match=r"^sample '1': begin .* returned object, which has no method step and no"):
+        EpisodeBatch(Unready(None), [Sample("1", prompt="1")], READER)
 
 
 def test_equal_actions_give_equal_steps():

@@ -117,6 +117,19 @@ def test_trl_trainer_learns_from_an_adapted_reward(tmp_path):
     assert any(key.endswith("reward/threes") for key in logged), sorted(logged)
 
 
+def test_trl_logs_the_first_reason_of_each_kind_of_failure(caplog):
+    reward = as_trl(Scripted())
+    for _ in range(2):
+        assert reward(prompts=["a", "b"], completions=["broken", "broken"]) == [None, None]
+    (record,) = caplog.records
+    assert record.getMessage() == "an answer could not be scored (http_503): scripted failed: judge down"
+
+
+def test_a_column_of_answers_that_the_data_set_lacks_is_named():
+    with pytest.raises(RewardError, match=r"as_trl\(answer='solution'\): the data set has no such column; it has text"):
+        as_trl(Threes(), answer="solution")(prompts=["a"], completions=["3"], text=["3"])
+
+
 def test_trl_gets_none_for_unscored_and_the_minimum_for_invalid_rows():
     logged = {}
     reward = as_trl(Scripted())

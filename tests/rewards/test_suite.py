@@ -219,3 +219,14 @@ def test_conditions_that_cannot_decide_are_refused(condition, aggregation, messa
 def test_thresholds_of_conditions_are_finite():
     with pytest.raises(RewardError, match=r"counts_if\.at_least is nan; it must be a finite number"):
         WeightedReward(scripted("b"), counts_if=Condition("a", math.nan))
+
+
+@pytest.mark.parametrize("part", [scripted("length"), ("maths", 1.0), (1.0, scripted("length"))])
+def test_a_part_that_is_no_pair_of_reward_and_weight_is_named(part):
+    with pytest.raises(RewardError, match=r"^a suite is made of pairs \(reward, weight\), such as .*, not of "):
+        RewardSuite([part])
+
+
+def test_an_answer_that_is_no_reward_input_is_named():
+    with pytest.raises(RewardError, match=r"^a suite scores a list of RewardInput, and one of its items is a str$"):
+        RewardSuite([(scripted("length"), 1.0)]).score(["an answer"])

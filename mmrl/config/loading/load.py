@@ -94,9 +94,19 @@ def parse_config(text: str, source: str, overrides: Sequence[str] = ()) -> Train
         problems.append(f"{at}: {problem}")
 
     config = _check(document, report)
+    if config is not None and _adapters_have_no_use(config):
+        for path in (path for path, at in places.items() if path[:2] == ("policy", "lora") and at == COMMAND_LINE):
+            report(
+                path, f"{dotted(path)} has no effect with policy.train: {config.policy.train}; add policy.train=lora"
+            )
     if config is None or problems:
         raise ConfigError("\n".join(dict.fromkeys(problems)))
     return config
+
+
+def _adapters_have_no_use(config: TrainConfig) -> bool:
+    """Return whether neither the policy nor a model beside it, which may take the policy's settings, has adapters."""
+    return "lora" not in {config.policy.train, *(model.train for model in config.models.values())}
 
 
 def dump_config(config: TrainConfig) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from mmrl.config.loading.load import drop_unknown_keys
+from mmrl.config.loading.overrides import COMMAND_LINE
 from mmrl.config.loading.schema import dotted
 from mmrl.config.loading.yaml_text import Path as Key
 from mmrl.config.loading.yaml_text import parse_yaml
@@ -56,8 +58,10 @@ def read_map(path: Path, section: type[Section]) -> tuple[dict[str, Any], dict[K
     return document, lines
 
 
-def check_map(section: type[S], document: dict[str, Any], lines: dict[Key, int], path: Path) -> S:
-    """Return the section that a map fills.
+def check_map(
+    section: type[S], document: dict[str, Any], lines: dict[Key, int], path: Path, overridden: Collection[Key] = ()
+) -> S:
+    """Return the section that a map fills. `overridden` are the keys that the command line has set.
 
     Raises:
         ConfigError: unknown keys or wrong values, each on its own line.
@@ -66,7 +70,8 @@ def check_map(section: type[S], document: dict[str, Any], lines: dict[Key, int],
 
     def report(key: Key, problem: str) -> None:
         at = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
-        problems.append(f"{path}:{at}: {dotted(key)}{problem}")
+        place = COMMAND_LINE if any(key[: len(each)] == each for each in overridden) else f"{path}:{at}"
+        problems.append(f"{place}: {dotted(key)}{problem}")
 
     def unknown(inner: type[Section], key: Key) -> None:
         hint = did_you_mean(str(key[-1]), inner.model_fields) or f"there are {', '.join(inner.model_fields)}"

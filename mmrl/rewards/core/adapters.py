@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed, Status
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.core.suite import RewardSuite
 
+_log = logging.getLogger(__name__)
 TrlReward = Callable[..., list[float | None]]
 VerlReward = Callable[..., dict[str, float]]
 
@@ -25,9 +27,14 @@ def as_trl(rewards: Reward | RewardSuite, answer: str = "answer") -> TrlReward:
     The columns of the data set become `references`; `answer` names the column of right answers. An answer that could
     not be scored gets None, which trl leaves out of its means if this is its only reward function. (It adds up several
     functions with None as 0: put all rewards into one suite.) Every reward's mean and every count of failures go to
-    trl's log, and schedules follow its progress. Equal consecutive prompts are one group.
+    trl's log, and schedules follow its progress. Equal consecutive prompts are one group. The first reason of each
+    kind for which answers could not be scored is logged as a warning.
+
+    Raises:
+        RewardError: in a call: the data set has no column `answer`, where another name than "answer" is given.
     """
     suite = _suite(rewards)
+    warned: set[tuple[str, str]] = set()  # (reward, kind of failure)
 
     def reward(
         prompts: Sequence[Any],
@@ -38,6 +45,9 @@ def as_trl(rewards: Reward | RewardSuite, answer: str = "answer") -> TrlReward:
         **columns: Any,  # the other arguments of trl's call: the data set's columns, and callbacks
     ) -> list[float | None]:
         rows = {name: column for name, column in columns.items() if _is_column(column, len(prompts))}
+        if answer != "answer" and answer not in rows:
+            known = ", ".join(sorted(rows)) or "none beside the prompt"
+            raise RewardError(f"as_trl(answer={answer!r}): the data set has no such column; it has {known}")
         batch = [
             RewardInput(
                 id=str(row),
@@ -51,6 +61,11 @@ def as_trl(rewards: Reward | RewardSuite, answer: str = "answer") -> TrlReward:
         ]
         output = suite.score(batch, RewardContext(progress=_progress(trainer_state)))
         suite.check_valid_share(output)
+        for name in suite.names:
+            for failure in filter(None, (output.failure_of(name, row) for row in range(len(batch)))):
+                if (name, failure.kind) not in warned:
+                    warned.add((name, failure.kind))
+                    _log.warning("an answer could not be scored (%s): %s", failure.kind, failure)
         if log_metric is not None:
             for name in suite.names:
                 scored = [float(value) for value in output.values[name] if math.isfinite(value)]

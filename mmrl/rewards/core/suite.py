@@ -134,6 +134,14 @@ class Scorer(ABC):
             worker.close()
 
 
+def _weighted(part: Any) -> WeightedReward:
+    if isinstance(part, WeightedReward):
+        return part
+    if isinstance(part, tuple | list) and len(part) == 2 and isinstance(part[0], Reward):
+        return WeightedReward(*part)
+    raise RewardError(f"a suite is made of pairs (reward, weight), such as (load('maths'), 1.0), not of {part!r:.60}")
+
+
 class RewardSuite(TrainerMethods, Scorer):
     """Several rewards that score a batch concurrently, and their total.
 
@@ -168,7 +176,7 @@ class RewardSuite(TrainerMethods, Scorer):
             min_valid_share: in [0, 1]; `check_valid_share` raises if fewer answers have a total.
             cache: the cache of scores.
         """
-        self.parts = [part if isinstance(part, WeightedReward) else WeightedReward(*part) for part in parts]
+        self.parts = [_weighted(part) for part in parts]
         self.names = tuple(part.reward.name for part in self.parts)
         self._states = {part.reward.name: part.reward for part in self.parts}
         self.weights = {part.reward.name: float(part.weight) * part.reward.spec.sign for part in self.parts}
@@ -191,6 +199,8 @@ class RewardSuite(TrainerMethods, Scorer):
 
     def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> PendingScores:
         batch, context = list(batch), context or RewardContext()
+        if odd := next((type(item).__name__ for item in batch if not isinstance(item, RewardInput)), None):
+            raise RewardError(f"a suite scores a list of RewardInput, and one of its items is a {odd}")
         columns = submit_parts(self.parts, self._workers, batch, context, self._threads)
         return PendingScores(self, batch, columns, time.perf_counter())
 

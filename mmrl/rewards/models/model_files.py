@@ -67,9 +67,8 @@ def find_file(model: str, names: str | Sequence[str], revision: str | None = Non
         RewardError: there is none; the message names the places that were searched.
     """
     names = [names] if isinstance(names, str) else names
-    for name in names:
-        if found := _resolve(model, name, revision):
-            return found
+    if found := next(_resolved(model, names, revision), None):
+        return found
     path = Path(model).expanduser()
     expected = " or ".join(names)
     if path.is_dir():
@@ -137,8 +136,7 @@ def fetch_tokenizer(model: str, revision: str | None) -> None:
         RewardError: there is no vocabulary.
     """
     find_file(model, VOCABULARIES, revision)
-    for name in (*VOCABULARIES, *_TOKENIZER_FILES):
-        _resolve(model, name, revision)
+    list(_resolved(model, (*VOCABULARIES, *_TOKENIZER_FILES), revision))
 
 
 def load_tensors(found: ResolvedFile) -> dict[str, Tensor]:
@@ -192,7 +190,23 @@ def torch_device(name: str) -> torch.device:
         raise RewardError(f"device is {name!r}, which is unknown to torch: {err}") from err
 
 
-def _resolve(model: str, name: str, revision: str | None) -> ResolvedFile | None:
+def _resolved(model: str, names: Sequence[str], revision: str | None) -> Iterator[ResolvedFile]:
+    """Yield those of `names` that are found. Once the hub gave no answer, only its cache is searched."""
+    cached_only = False
+    for name in names:
+        try:
+            found = _resolve(model, name, revision, cached_only)
+        except _HubUnreachable:
+            cached_only, found = True, None  # each further request would be repeated for half a minute
+        if found is not None:
+            yield found
+
+
+class _HubUnreachable(Exception):
+    """The hub gave no answer, and its cache on this machine lacks the file."""
+
+
+def _resolve(model: str, name: str, revision: str | None, cached_only: bool) -> ResolvedFile | None:
     path = Path(model).expanduser()
     if path.is_file():
         return ResolvedFile(path, model)
@@ -200,17 +214,20 @@ def _resolve(model: str, name: str, revision: str | None) -> ResolvedFile | None
         return ResolvedFile(path / name, str(Path(model) / name)) if (path / name).is_file() else None
     if path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1:
         raise RewardError(f"{model} is neither a folder or file on this machine nor a hub id like owner/name")
-    return _resolve_on_hub(model, name, revision)
+    return _resolve_on_hub(model, name, revision, cached_only)
 
 
-def _resolve_on_hub(model: str, name: str, revision: str | None) -> ResolvedFile | None:
+def _resolve_on_hub(model: str, name: str, revision: str | None, cached_only: bool) -> ResolvedFile | None:
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
         with loading_errors(model):
-            return ResolvedFile(Path(hf_hub_download(model, name, revision=revision)), f"{model}/{name}")
+            path = hf_hub_download(model, name, revision=revision, local_files_only=cached_only)
+            return ResolvedFile(Path(path), f"{model}/{name}")
     except RewardError as err:
+        if isinstance(err.__cause__, LocalEntryNotFoundError) and not cached_only:
+            raise _HubUnreachable from err
         if isinstance(err.__cause__, EntryNotFoundError):  # not in the repository, or offline and not in the cache
             return None
         raise

@@ -15,7 +15,7 @@ from mmrl.cli import app
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.rewards import RewardError, RewardInput, RewardSuite, load
-from mmrl.workflows.train_reward import load_reward_recipe, train_reward
+from mmrl.workflows.train_reward import _with_pictures_of, load_reward_recipe, train_reward
 from tests.understanding.media import as_png
 
 KINDS = ["bradley_terry", "gaussian"]
@@ -63,6 +63,16 @@ def score(folder, **args):
         RewardInput(id=str(red), group=0, prompt="a red circle", image=drawn(red, 900 + red)) for red in (180, 90, 0)
     ]
     return RewardSuite([(load("learned", model=str(folder), device="cpu", **args), 1.0)]).score(items).values
+
+
+def test_pictures_of_pairs_lie_beside_the_data_file_as_paths_or_as_images(tmp_path, monkeypatch):
+    drawn(180, 0).save(tmp_path / "a.png")
+    monkeypatch.chdir("/")
+    uri = picture(0, 1)
+    (placed,) = _with_pictures_of(str(tmp_path / "pairs.jsonl"), [Sample("1", chosen={"image": "a.png"}, rejected=uri)])
+    assert (placed.chosen, placed.rejected) == (str(tmp_path / "a.png"), uri)
+    (placed,) = _with_pictures_of(str(tmp_path / "pairs.jsonl"), [Sample("1", chosen=["a.png"], rejected="b.png")])
+    assert (placed.chosen, placed.rejected) == ([str(tmp_path / "a.png")], "b.png")
 
 
 @pytest.mark.integration

@@ -139,6 +139,21 @@ def test_models_that_exist_nowhere_raise_before_scoring(hub, name, arguments):
         load(name, **arguments)
 
 
+def test_a_hub_that_gives_no_answer_gets_one_request(monkeypatch):
+    import huggingface_hub
+
+    requests = []
+
+    def download(model, name, revision=None, local_files_only=False):
+        requests.append(local_files_only)
+        raise huggingface_hub.errors.LocalEntryNotFoundError(name)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    with pytest.raises(RewardError, match="neither on the hub nor in its cache"):
+        find_file("owner/name", ["a.safetensors", "b.bin", "c.json"])
+    assert requests == [False, True, True]
+
+
 def test_missing_paths_are_not_taken_for_hub_ids(tmp_path):
     for model in (str(tmp_path / "missing"), "./missing", "~/missing/clip", "one/two/three", "clip"):
         with pytest.raises(RewardError, match="is neither a folder or file on this machine nor a hub id"):
@@ -276,7 +291,7 @@ def test_open_clip_tokenizers_are_downloaded(hub, open_clip_form, clip, tmp_path
     place = transformers_tokenizer(open_clip_form, clip, tmp_path / "whole")
     cache = tmp_path / "came"
 
-    def download(model, name, revision=None):
+    def download(model, name, revision=None, local_files_only=False):
         if not (place / name).is_file():
             raise huggingface_hub.errors.LocalEntryNotFoundError(name)
         cache.mkdir(exist_ok=True)
