@@ -17,7 +17,7 @@ from mmrl.generation import PipelinePolicy, UnsupportedError
 from mmrl.generation.diffusion.call_arguments import call_arguments
 from mmrl.generation.diffusion.scheduler_families import FlowFamily, unsupported_reason
 from mmrl.generation.diffusion.scheduler_hook import intercept_scheduler
-from mmrl.generation.diffusion.support import refusal
+from mmrl.generation.diffusion.support import refused_reason
 from mmrl.rollout_request import RolloutRequest, RowStart
 from tests.generation import tiny_pipelines as tiny
 
@@ -129,9 +129,9 @@ def test_classes_whose_signature_or_name_is_refused_are_no_policies():
     class Labelled(diffusers.DiTPipeline):  # of a user, who may have given it prompts
         pass
 
-    assert refusal(diffusers.DiTPipeline) == "it takes neither a prompt nor images"
-    assert "every frame as a separate row" in refusal(diffusers.TextToVideoSDPipeline) == refusal(Doubled)
-    assert refusal(Labelled) is None is refusal(diffusers.StableDiffusion3Pipeline)
+    assert refused_reason(diffusers.DiTPipeline) == "it takes neither a prompt nor images"
+    assert "every frame as a separate row" in refused_reason(diffusers.TextToVideoSDPipeline) == refused_reason(Doubled)
+    assert refused_reason(Labelled) is None is refused_reason(diffusers.StableDiffusion3Pipeline)
     tiny_dit = diffusers.DiTPipeline(
         diffusers.DiTTransformer2DModel(num_attention_heads=2, attention_head_dim=8, num_layers=1, sample_size=8),
         diffusers.AutoencoderKL(block_out_channels=(8,), norm_num_groups=4),

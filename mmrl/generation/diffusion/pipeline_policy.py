@@ -50,7 +50,7 @@ from mmrl.generation.diffusion.scheduler_families import (
     scheduler_class,
 )
 from mmrl.generation.diffusion.scheduler_hook import intercept_scheduler
-from mmrl.generation.diffusion.support import refusal
+from mmrl.generation.diffusion.support import refused_reason
 from mmrl.generation.diffusion.zigzag import ZigzagSteps
 from mmrl.policy import BackpropSteps, Capability, DecisionCallback, ReferencePolicy, StepOutputs
 from mmrl.rollout import Rollout
@@ -121,7 +121,7 @@ class PipelinePolicy:
         self.sampling = sampling
         self.version = 0
         self.layout: Layout = Replicas()
-        if reason := refusal(type(pipeline)):
+        if reason := refused_reason(type(pipeline)):
             raise UnsupportedError(f"{type(pipeline).__name__} cannot be a policy: {reason}")
         self._denoisers, self._branches = find_denoisers(pipeline), find_branches(pipeline)
         for branch in self._branches:

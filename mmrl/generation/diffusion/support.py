@@ -112,7 +112,7 @@ def support_of(kind: type[DiffusionPipeline]) -> PipelineSupport:
     return PipelineSupport(name, "expected")
 
 
-def refusal(kind: type[DiffusionPipeline]) -> str | None:
+def refused_reason(kind: type[DiffusionPipeline]) -> str | None:
     """Return the reason why pipelines of this class are refused as policies, or None.
 
     A user's class is refused where it inherits from one in `REFUSED`: its signature may differ from those of diffusers.
