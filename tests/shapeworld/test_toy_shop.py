@@ -13,7 +13,20 @@ from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.shop.careless_shopper import CARELESS, EXPERT, shop
 from mmrl_shapeworld.shop.shop_environment import ShopEpisode, ShopTask, ToyShop
-from mmrl_shapeworld.shop.shop_splits import FURTHER, MADE, NAMES, PIVOTS, PROFILED, STEPS, TAGGED, UNSEEN, tasks
+from mmrl_shapeworld.shop.shop_splits import (
+    FURTHER,
+    MADE,
+    NAMES,
+    OFFLINE,
+    PIVOTS,
+    PROFILED,
+    STEPS,
+    TAGGED,
+    TRACE_STEPS,
+    TRACES,
+    UNSEEN,
+    tasks,
+)
 
 READER = MediaReader(MediaBudget())
 TASK = ShopTask("bread", (4, 1, 7), ("rope", "bread", "lamp"))
@@ -131,6 +144,52 @@ def test_a_single_step_that_does_the_same_counts_if_equivalent_ones_do(recorded,
         ToyShop(match="same")
 
 
+TRACE = Sample("trace", answer=TASK.as_dict(), metadata={"recorded": ["open 4", "open 1", "take", "pay"]})
+
+
+def along(*actions: str | None, **args):
+    episode = ToyShop(**args).begin(TRACE, READER)
+    steps = [episode.step(action) for action in actions]
+    return [step.observation and step.observation.text for step in steps], steps, episode.outcome()
+
+
+def test_along_a_trace_every_action_counts_that_is_the_recorded_one_after_its_tag():
+    seen, steps, outcome = along("open 4", "<plan>open 1", "take", "<explore>pay")
+    assert seen == ["none", "here", "got", None]
+    assert [step.rewards for step in steps] == [{"match": 1.0}] * 4
+    assert outcome["success"] and (outcome["progress"], outcome["patched"], outcome["ended"]) == (1, 0, "steps")
+    assert ToyShop().first_turns(TRACE) == ()
+
+
+def test_another_action_along_a_trace_ends_it_or_is_followed_by_the_recorded_one_by_name():
+    seen, _, outcome = along("open 4", "open 7")
+    assert seen == ["none", None] and outcome["ended"] == "mismatch" and outcome["progress"] == 1 / 4
+    seen, steps, outcome = along("open 7", "<plan>take", "take", "put", mismatch="patch", max_patches=2)
+    assert seen == ["open 4 none", "open 1 here", "got", None]
+    assert [step.rewards["match"] for step in steps] == [0, 0, 1, 0]
+    assert (outcome["success"], outcome["patched"], outcome["ended"]) == (False, 2, "mismatch")
+    assert along("open 7", "open 7", mismatch="patch")[0] == ["open 4 none", None]
+    assert along("open 4", "open 1", "take", "put", mismatch="patch")[2]["ended"] == "steps"
+    assert along("open 4", None, mismatch="patch")[2]["ended"] == "cut_off"
+    for wrong in ({"mismatch": "ignore"}, {"mismatch": "patch", "max_patches": 0}):
+        with pytest.raises(ConfigError, match=r"mismatch is .* max_patches"):
+            ToyShop(**wrong)
+
+
+def test_traces_of_the_expert_have_no_tags_and_their_steps_begin_after_the_recorded_ones():
+    for trace in splits.samples("shop-traces-train")[:20]:
+        turns = trace.metadata["recorded"]
+        assert not any(turn.startswith("<") for turn in turns)
+        episode = ToyShop().begin(trace, READER)
+        assert [episode.step(turn).observation is None for turn in turns][-1] and episode.outcome()["success"]
+    offline = splits.samples("shop-offline-validation")
+    assert offline[0].source == "traces" and offline[0].answer == splits.samples("shop-validation")[0].answer
+    count = len(offline[0].metadata["recorded"])
+    assert [each.metadata["start"] for each in offline[1 : count + 1]] == list(range(count))
+    steps = splits.samples("shop-traces-steps-train")
+    assert len(steps) == sum(len(each.metadata["recorded"]) for each in splits.samples("shop-traces-train"))
+
+
 def test_pivots_are_some_of_the_profiled_steps():
     profiled, pivots = splits.samples(PROFILED), splits.samples(PIVOTS)
     assert {each.id for each in pivots} < {each.id for each in profiled} < {each.id for each in splits.samples(STEPS)}
@@ -144,7 +203,7 @@ def test_splits_differ_and_the_larger_shops_want_unseen_things():
     }
     assert len(set.union(*prompts.values())) == sum(map(len, prompts.values()))
     for name in NAMES:
-        if name in (STEPS, PROFILED, PIVOTS, TAGGED) or name in MADE:
+        if name in (STEPS, PROFILED, PIVOTS, TAGGED, TRACES, TRACE_STEPS) or name in MADE or name in OFFLINE:
             continue
         for sample in splits.samples(name)[:50]:
             task = ShopTask.from_dict(sample.answer)

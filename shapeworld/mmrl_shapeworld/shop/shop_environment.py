@@ -14,7 +14,8 @@ in the hand, and 1 when it is paid. It pays again at every turn that it lasts, u
 
 A turn may begin with a tag, such as <explore>, which the shop does not read (`mmrl.environments.tagged_steps` does).
 
-A sample with recorded actions is a single action after the first of them: whether it is the next one, or does the same.
+A sample with recorded actions and `start` is a single action after that many of them: whether it is the next one, or
+does the same. With recorded actions alone it is an episode along them (`recorded_shopping`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from mmrl.data.sample import Sample
 from mmrl.environments import Observation, Step
 from mmrl.environments.tagged_steps import read_tag
 from mmrl.errors import ConfigError, DataError
+from mmrl_shapeworld.shop.recorded_shopping import Mismatch, RecordedShopEpisode
 
 SPARE_ACTIONS = 2
 """Actions of an episode beyond the number of shelves: to take and to pay."""
@@ -92,6 +94,8 @@ class ToyShop:
         level: bool = False,
         spare_actions: int = SPARE_ACTIONS,
         match: Match = "exact",
+        mismatch: Mismatch = "end",
+        max_patches: int = 1,
     ) -> None:
         """
         Args:
@@ -103,9 +107,16 @@ class ToyShop:
             match: the single actions that count after recorded ones. "exact": the recorded one alone; "equivalent":
                 also those that do the same, which is to open any new shelf where one was opened (PivotRL,
                 arXiv:2603.21383).
+            mismatch: what follows an action along recorded ones that is another. "end": nothing; the episode is over.
+                "patch": what the shop answered to the recorded action, which is named (UI-S1, arXiv:2509.11543).
+            max_patches: the mismatches of an episode after which it goes on with "patch".
         """
         if match not in ("exact", "equivalent"):
             raise ConfigError(f"{self.name}: match is {match!r}; it is exact or equivalent")
+        if mismatch not in ("end", "patch") or max_patches < 1:
+            raise ConfigError(
+                f"{self.name}: mismatch is {mismatch!r} (end or patch), max_patches {max_patches} (1 or more)"
+            )
         if reflections < 0:
             raise ConfigError(f"{self.name}: reflections is {reflections}; it is a number from 0")
         if spare_actions < SPARE_ACTIONS:
@@ -114,23 +125,25 @@ class ToyShop:
             )
         self.reflections, self.level, self.spare_actions = reflections, level, spare_actions
         self.match: Match = match
+        self.max_patches = max_patches if mismatch == "patch" else 0
         self.max_turns = MOST_SHELVES + spare_actions + max(reflections, SPARE_ACTIONS)
 
-    def begin(self, sample: Sample, reader: MediaReader) -> ShopEpisode:
+    def begin(self, sample: Sample, reader: MediaReader) -> ShopEpisode | RecordedShopEpisode:
         """Begin in front of the shelves."""
         try:
             task = ShopTask.from_dict(sample.answer)
         except ValueError as err:
             raise DataError(f"sample {sample.id!r}: answer: {err}: take shapeworld:shop-train") from None
         recorded = sample.metadata.get(RECORDED)
+        if recorded is not None and START not in sample.metadata:
+            return RecordedShopEpisode(ShopEpisode(task), recorded, self.max_patches)
         single = None if recorded is None else (int(sample.metadata[START]), str(recorded[sample.metadata[START]]))
         reflections = int(sample.metadata.get(REFLECTIONS, self.reflections))
         return ShopEpisode(task, reflections, single, self.level, self.spare_actions, self.match)
 
     def first_turns(self, sample: Sample) -> tuple[str, ...]:
         """Return the recorded actions that an episode begins with, `metadata.start` of `metadata.recorded`."""
-        recorded = sample.metadata.get(RECORDED, ())
-        return tuple(recorded[: sample.metadata[START]]) if recorded else ()
+        return tuple(sample.metadata.get(RECORDED, ())[: sample.metadata.get(START, 0)])
 
 
 class ShopEpisode:

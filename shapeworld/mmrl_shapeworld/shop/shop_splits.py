@@ -12,6 +12,9 @@ of the first 400 tasks of training that the model solved in two episodes, with t
 steps of the first 200 tasks of `shop-steps-train`, and `shop-pivots-train` those of them at which some of the model's
 eight actions count (`match: equivalent`) at a temperature of 0.6, but fewer than 60 % (`mmrl data filter --below 0.6`).
 `shop-tagged-train` has the tasks of training with episodes of a careless shopper whose tags say what each turn is for.
+`shop-traces-train` has whole traces of an expert, who opens shelves in the order of the prompt, without tags, and
+`shop-traces-steps-train` a sample for each action of these. In `shop-offline-development` and `-validation` each trace
+(of the source `traces`) is followed by its steps (`steps`).
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from pathlib import Path
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld.shop.careless_shopper import CARELESS, WANDERER, shop
+from mmrl.environments.tagged_steps import read_tag
+from mmrl_shapeworld.shop.careless_shopper import CARELESS, EXPERT, WANDERER, shop
 from mmrl_shapeworld.shop.shop_environment import RECORDED, REFLECTIONS, START, ShopTask
 from mmrl_shapeworld.worlds.disjoint_draws import draw_disjoint
 
@@ -50,7 +54,18 @@ PIVOT_IDS = Path(__file__).parent / "pivots.json"
 MADE = {"shop-made-1": "made_round_1.json", "shop-made-2": "made_round_2.json"}
 """The splits of demonstrations that the model made itself, and their files: the turns of an episode by sample."""
 TAGGED = "shop-tagged-train"
-NAMES = (*(f"shop-{part}" for part in SIZES), *REFLECTED, *FURTHER, STEPS, PROFILED, PIVOTS, *MADE, TAGGED)
+TRACES, TRACE_STEPS = "shop-traces-train", "shop-traces-steps-train"
+OFFLINE = {"shop-offline-development": "shop-development", "shop-offline-validation": "shop-validation"}
+"""The splits of traces that are each followed by its steps, and those of their tasks."""
+NAMES = (
+    *(f"shop-{part}" for part in SIZES),
+    *REFLECTED,
+    *FURTHER,
+    *(STEPS, PROFILED, PIVOTS),
+    *MADE,
+    *(TAGGED, TRACES, TRACE_STEPS),
+    *OFFLINE,
+)
 SENT_BACK = 2
 """The actions of an episode that the reflector sends back."""
 _SEED = 141
@@ -116,6 +131,21 @@ def _tagged() -> tuple[Sample, ...]:
     )
 
 
+@cache
+def _traces(split: str) -> tuple[tuple[Sample, tuple[Sample, ...]], ...]:
+    """Return the traces of an expert in the tasks of a split, each with its steps."""
+    rng, found = np.random.default_rng((_SEED, len(SIZES) + 2)), list[tuple[Sample, tuple[Sample, ...]]]()
+    for sample, task in zip(samples(split), tasks(split), strict=True):
+        turns = [read_tag(turn)[1] for turn in shop(task, EXPERT, rng)[0]]
+        steps = (
+            replace(sample, id=f"{sample.id}-trace-{start}", source="steps", metadata={START: start, RECORDED: turns})
+            for start in range(len(turns))
+        )
+        trace = replace(sample, id=f"{sample.id}-trace", source="traces", metadata={RECORDED: turns})
+        found.append((trace, tuple(steps)))
+    return tuple(found)
+
+
 def samples(split: str) -> list[Sample]:
     """Return a split as data.
 
@@ -129,6 +159,12 @@ def samples(split: str) -> list[Sample]:
         profiled = [step for step in _steps() if step.id.partition("-step-")[0] in tried]
         pivots = set(json.loads(PIVOT_IDS.read_text(encoding="utf-8"))) if split == PIVOTS else None
         return [step for step in profiled if pivots is None or step.id in pivots]
+    if split == TRACES:
+        return [trace for trace, _ in _traces("shop-train")]
+    if split == TRACE_STEPS:
+        return [step for _, steps in _traces("shop-train") for step in steps]
+    if split in OFFLINE:
+        return [sample for trace, steps in _traces(OFFLINE[split]) for sample in (trace, *steps)]
     if split == TAGGED:
         return list(_tagged())
     if split in MADE:
