@@ -13,8 +13,8 @@ steps of the first 200 tasks of `shop-steps-train`, and `shop-pivots-train` thos
 eight actions count (`match: equivalent`) at a temperature of 0.6, but fewer than 60 % (`mmrl data filter --below 0.6`).
 `shop-tagged-train` has the tasks of training with episodes of a careless shopper whose tags say what each turn is for.
 `shop-traces-train` has whole traces of an expert, who opens shelves in the order of the prompt, without tags, and
-`shop-traces-steps-train` a sample for each action of these. In `shop-offline-development` and `-validation` each trace
-(of the source `traces`) is followed by its steps (`steps`).
+`shop-traces-steps-train` a sample for each action of these. In `shop-offline-development`, `-validation` and
+`-second-validation` each trace (of the source `traces`) is followed by its steps (`steps`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ MADE = {"shop-made-1": "made_round_1.json", "shop-made-2": "made_round_2.json"}
 """The splits of demonstrations that the model made itself, and their files: the turns of an episode by sample."""
 TAGGED = "shop-tagged-train"
 TRACES, TRACE_STEPS = "shop-traces-train", "shop-traces-steps-train"
-OFFLINE = {"shop-offline-development": "shop-development", "shop-offline-validation": "shop-validation"}
+OFFLINE = {
+    "shop-offline-development": "shop-development",
+    "shop-offline-validation": "shop-validation",
+    "shop-offline-second-validation": "shop-second-validation",
+}
 """The splits of traces that are each followed by its steps, and those of their tasks."""
 NAMES = (
     *(f"shop-{part}" for part in SIZES),
