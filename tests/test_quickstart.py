@@ -187,7 +187,7 @@ def test_window_is_equal_for_all_calls_of_an_iteration():
     assert len(windows) > 1
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_interrupted_run_saves_and_resumes_to_the_same_end(finished, fork_server, tmp_path):
     """SIGTERM to the real program in the middle of training: it ends by itself, and loses nothing."""
     run, _ = finished

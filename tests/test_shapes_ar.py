@@ -58,7 +58,7 @@ def test_image_token_run_is_scored_reported_and_evaluated(run):
     assert "sample_images" in (run / "README.md").read_text()
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_resumed_run_equals_an_uninterrupted_one(run, tmp_path):
     again = train(tmp_path / "again", "training.save_every=1", *STEADY, "training.iterations=1")
     train_run(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
@@ -79,7 +79,7 @@ def test_sample_images_uses_the_trained_weights(run):
             generate_images(str(run), ["a red circle"], 1, 0, options=options)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, sign",
     [

@@ -96,7 +96,7 @@ def test_adapters_are_saved_for_peft(tmp_path):
     assert any(p.abs().sum() > 0 for name, p in loaded.named_parameters() if "lora_B" in name)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, sign",
     [

@@ -44,6 +44,7 @@ def test_group_statistics_by_hand():
     torch.testing.assert_close(group_std(values, index, 0), expected, equal_nan=True)
 
 
+@pytest.mark.integration
 @given(batches())
 def test_group_statistics_equal_numpy(batch):
     values, index = batch
@@ -59,6 +60,7 @@ def test_group_statistics_equal_numpy(batch):
         assert group_spread(values, index)[row].item() == (np.ptp(scored) if len(scored) else 0)
 
 
+@pytest.mark.integration
 @given(batches(), st.randoms())
 def test_group_statistics_ignore_order_and_labels(batch, random):
     values, index = batch

@@ -74,6 +74,7 @@ def test_every_part_of_the_target_moves_the_loss_and_none_has_a_gradient():
     assert now.grad.abs().max() > 0 and rewards.grad is None and means.grad is None
 
 
+@pytest.mark.integration
 def test_repeated_updates_find_the_values_of_a_random_policy():
     """Two tokens out of three, with one right pair: the logits converge to values by which the right token is greedy.
 

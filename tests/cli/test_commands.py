@@ -323,6 +323,7 @@ def test_recipes_commands_list_show_and_copy(tmp_path, monkeypatch):
     run("recipes", "show", "quikstart", code=2)
 
 
+@pytest.mark.integration
 def test_rewards_commands_list_and_show():
     assert "compressibility" in run("rewards", "list").stdout
     assert "range" in run("rewards", "show", "compressibility").stdout
@@ -332,6 +333,7 @@ def test_rewards_commands_list_and_show():
 # The program
 
 
+@pytest.mark.integration
 def test_help_imports_no_heavy_module():
     code = (
         "import sys; sys.argv = ['mmrl', '--help']\n"

@@ -66,6 +66,7 @@ def test_a_folder_in_the_place_of_the_file_is_refused_before_any_answer(folder, 
     assert result.exit_code == 2 and "Invalid value for '--out'" in result.output
 
 
+@pytest.mark.integration
 def test_prepared_media_are_read_by_training(folder):
     changes = ["media.video.fps=8", "media.video.max_frames=4", "media.video.max_pixels=900"]
     done = run("prepare", "good.jsonl", "--out", "cache", *changes)

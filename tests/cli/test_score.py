@@ -126,6 +126,7 @@ def test_distance_rewards_rank_the_lowest_first(drawn):
         assert part.index("s5.png") < part.index("s0.png"), name
 
 
+@pytest.mark.integration
 def test_images_without_a_sample_are_reported(drawn):
     Image.new("RGB", (8, 8)).save(drawn / "drawn" / "stranger.png")
     with FakeJudge(redness) as judge:

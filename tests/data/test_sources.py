@@ -56,6 +56,7 @@ def check(found):
     assert (second.answer, second.images, second.task, second.metadata) == (None, (), None, {"level": 8})
 
 
+@pytest.mark.integration
 def test_parquet_folders_and_datasets_hold_equal_samples(table, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hub")

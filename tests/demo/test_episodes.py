@@ -49,6 +49,7 @@ def sample():
     return samples("screens-development")[1]
 
 
+@pytest.mark.integration
 def test_checkpoints_play_side_by_side_with_the_same_noise(players, sample):
     assert players.in_environment() == list(players.chosen) == ["base", "screens/seed-0@5"]
     settings = GenerationSettings(3, temperature=1.0)

@@ -70,6 +70,7 @@ def test_provenance_holds_all_settings_of_a_cell(columns, scorer):
     assert "torch" in found["versions"] and "/" not in found["model"]
 
 
+@pytest.mark.integration
 def test_rl_guidance_of_zero_equals_the_base(columns, scorer):
     grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rlg=0)))
     assert np.array_equal(*(pixels(grid.cells[0, name].media) for name in columns.chosen))
@@ -77,6 +78,7 @@ def test_rl_guidance_of_zero_equals_the_base(columns, scorer):
     assert more.distance("drawn/seed-0@20") > 0
 
 
+@pytest.mark.integration
 def test_rows_can_be_guidance_scales(columns, scorer):
     grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, guidances="1, 4")))
     assert grid.rows == ("guidance 1", "guidance 4")
@@ -140,6 +142,7 @@ def test_concurrent_jobs_equal_separate_jobs(columns, scorer):
             assert all(np.array_equal(pixels(grid.cells[row, name].media), expected[row]) for row in (0, 1))
 
 
+@pytest.mark.integration
 def test_broken_checkpoints_fail_in_their_cell_alone(run, tmp_path, scorer):
     copy = shutil.copytree(run, tmp_path / "broken" / "seed-0")
     cut, garbled = (next((copy / "checkpoints" / f"step-{step}").glob("*.safetensors")) for step in (20, 10))

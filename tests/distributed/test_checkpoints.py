@@ -119,7 +119,7 @@ def test_the_decoder_of_a_codec_is_resumed_by_another_number_of_processes(fork_s
     )
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_sigterm_to_one_process_stops_all_with_one_checkpoint(fork_server, pair, tmp_path, rank):
     group = start(fork_server, tmp_path / "b", 2, *HALVES)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from mmrl.distributed import processes
 from mmrl.understanding.speculative_engine import DraftCounts
 from tests.distributed.calls_in_group import call_in_group
@@ -15,6 +17,7 @@ def metrics_twice(folder: Path) -> list[dict[str, float]]:
     return [counts.metrics(), counts.metrics()]
 
 
+@pytest.mark.integration
 def test_shares_are_of_all_guesses(fork_server, tmp_path):
     of_both = {"drafts/accepted": 3 / 10, "drafts/tokens_per_pass": 11 / 8}
     nothing = {"drafts/accepted": 0.0, "drafts/tokens_per_pass": 0.0}

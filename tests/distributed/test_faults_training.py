@@ -287,6 +287,7 @@ def test_error_of_all_processes(fork_server: ForkServer, tmp_path: Path, change:
     assert re.search(reason, message), message
 
 
+@pytest.mark.integration
 def test_damaged_checkpoint_at_resume(fork_server: ForkServer, whole: Path, tmp_path: Path) -> None:
     """Every process reads that the last checkpoint is damaged; one says so, with the way on."""
     shutil.copytree(whole.parent, tmp_path / "b")

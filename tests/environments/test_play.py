@@ -32,6 +32,7 @@ def test_lists_and_descriptions():
     assert "no environment 'crp'" in run("show", "crp", code=2).stderr
 
 
+@pytest.mark.integration
 def test_an_episode_of_screens_is_won_and_its_pictures_saved(tmp_path):
     number, task = next((n, task) for n, task in enumerate(tasks("screens-validation")) if len(task.targets) == 3)
     typed = "\n".join(trace(task, expert)) + "\n"

@@ -183,6 +183,7 @@ def test_settings_are_checked():
             build_environment(EnvironmentConfig(name="recorded", args=args))
 
 
+@pytest.mark.integration
 def test_samples_without_steps_are_played_live():
     live = {"name": "mmrl_shapeworld.worlds.button_environment:ButtonScreens"}
     environment = build_environment(EnvironmentConfig(name="recorded", args={"live": live}))

@@ -59,6 +59,7 @@ def test_contact_sheets_hold_every_image_with_square_pixels():
     assert max(sheet.size) < 2000
 
 
+@pytest.mark.integration
 def test_contact_sheets_of_mixed_sizes():
     sheet = before_after_grid([Image.new("RGB", (1024, 512))], [Image.new("L", (10, 20))], ["x" * 500])
     assert sheet.width < 700 and sheet.height < 400

@@ -82,6 +82,7 @@ def test_report_escapes_prompts_and_config(make_run):
     assert "script" not in page.tags and len(page.addresses) == 8
 
 
+@pytest.mark.integration
 def test_report_warns_of_a_falling_heldout_reward(make_run):
     hacked = read(make_run("hacked", heldout=-0.2))[1].text
     assert re.search(

@@ -66,6 +66,7 @@ def test_the_predictor_follows_a_bend_that_lines_overshoot():
     assert error(untrained, rank_one_extrapolation(path, 4)) < 1e-5  # without learning it is that line
 
 
+@pytest.mark.integration
 def test_what_is_not_of_rank_one_stays():
     chance = torch.Generator().manual_seed(1)
     left, right = torch.zeros(6), torch.zeros(5)

@@ -51,6 +51,7 @@ def test_branched_rollouts_replay_exactly(two_trees):
     assert rollout.log_probs[:, 3].unique().numel() == 8
 
 
+@pytest.mark.integration
 def test_branches_share_steps_before_the_window(make_policy):
     """B2-DiffuRL's branches: all rows of a tree have the same past, and no decision in common."""
     policy = make_policy("sd3", steps=6, window={"low": 3}, branch={"at": (0,), "branching_factor": 3})
@@ -87,6 +88,7 @@ def test_steps_before_the_window_can_draw_noise_that_is_not_trained(make_policy,
     assert policy.replay_gap(rollout) == 0
 
 
+@pytest.mark.integration
 def test_noisy_first_step_equals_that_of_a_window_of_all_steps(make_policy):
     """The same Gaussian draws a step whether it is trained or not."""
     whole, late = (
@@ -99,6 +101,7 @@ def test_noisy_first_step_equals_that_of_a_window_of_all_steps(make_policy):
     assert late.log_probs.equal(whole.log_probs[:, 2:])
 
 
+@pytest.mark.integration
 def test_noise_prediction_models_branch(make_policy):
     policy = make_policy("sd15", steps=4, branch={"at": (1,)})
     rollout = policy.rollout(group(4), seed=0)

@@ -62,6 +62,7 @@ def slope(policy: PipelinePolicy, rollout: Rollout, live: BackpropSteps, along: 
     return (values[0] - values[1]) / (2 * h)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "live",
     [
@@ -83,6 +84,7 @@ def test_decode_gradients_equal_finite_differences(name, live, make_policy, requ
     assert slope(policy, rollout, live, unit, h=0.02) == pytest.approx(norm.item(), rel=0.03)
 
 
+@pytest.mark.integration
 def test_gradients_depend_on_the_backprop_steps(make_policy, requests):
     """The control: the gradient through one step is not the slope of what two steps draw."""
     policy = make_policy("sd3", "full", **ODE)
@@ -93,6 +95,7 @@ def test_gradients_depend_on_the_backprop_steps(make_policy, requests):
     assert abs(two - norm.item()) > 0.1 * norm.item()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sd3", "flux", "wan"])
 def test_decoded_images_equal_the_rollout_under_unchanged_parameters(name, make_policy, requests):
     policy = make_policy(name, **ODE)
@@ -156,6 +159,7 @@ def test_decode_repeats_the_noise_of_the_rollout(name, sampling, make_policy, re
         assert (pictures.detach() - pixels(rollout)).abs().max() <= ROUNDING
 
 
+@pytest.mark.integration
 def test_only_backprop_steps_are_computed(make_policy, requests):
     policy = make_policy("sd3", **ODE)
     rollout = drawn(policy, requests)

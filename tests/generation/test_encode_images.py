@@ -68,6 +68,7 @@ def test_encoded_images_decode_by_the_arithmetic_of_the_pipeline(name, make_poli
     assert policy.encode(larger).shape == rollout.clean.shape
 
 
+@pytest.mark.integration
 def test_unsupported_latent_spaces_raise_by_class_name(make_policy):
     with pytest.raises(UnsupportedError, match="WanPipeline: existing images can be encoded for StableDiffusion"):
         make_policy("wan").encode([])

@@ -47,6 +47,7 @@ def test_guidance_scales_0_and_1_equal_base_and_trained_model(name, train, make_
     assert "forward" not in vars(next(iter(policy._denoisers.values())))
 
 
+@pytest.mark.integration
 def test_guidance_interpolates_linearly_between_both_models(make_policy):
     """By hand: the two answers to equal latents, extrapolated in float64."""
     policy = make_policy("sd3")

@@ -44,6 +44,7 @@ def test_windows_with_the_last_step_hold_all_steps():
         assert decisions_per_trajectory(sampling) == steps
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", TRANSITIONS)
 @pytest.mark.parametrize("steps", [1, 2])
 def test_every_step_is_a_decision_with_its_closed_form_density(steps, kind):

@@ -64,6 +64,7 @@ def test_states_of_a_prompt_are_what_the_pipeline_encodes_whatever_the_latents(n
     torch.testing.assert_close(other.flip(0), found, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_guided_pipeline_is_refused(name):
     """Its denoiser computes the rows of both halves, which are not those of the prompts."""

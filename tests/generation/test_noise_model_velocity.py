@@ -137,6 +137,7 @@ def test_encoded_images_have_the_velocities_of_their_rollout(case, requests):
         torch.testing.assert_close(policy.predict_velocity(alone, noisy[2:], 0.5), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.integration
 def test_noise_levels_are_training_timesteps_in_rising_order():
     policy = make("noise")
     levels = [policy.noise_level(place / 999) for place in range(1000)]
@@ -144,6 +145,7 @@ def test_noise_levels_are_training_timesteps_in_rising_order():
     assert make("zero signal").noise_level(1.0) == 1.0
 
 
+@pytest.mark.integration
 def test_schedulers_that_sample_noise_raise(requests):
     pipeline = tiny.build("sd15")
     pipeline.scheduler = diffusers.DDPMScheduler(**BETAS)

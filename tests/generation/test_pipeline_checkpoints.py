@@ -83,6 +83,7 @@ def test_adapters_of_a_second_transformer_have_a_separate_folder(make_policy, re
     torch.testing.assert_close(after, rollout.clean, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sd3", "wan22"])
 def test_diffusers_loads_fully_trained_denoisers(name, make_policy, requests, tmp_path):
     policy = make_policy(name, "full", transition={"name": "ode"})
@@ -133,6 +134,7 @@ def test_one_of_two_denoisers_can_be_trained(make_policy, requests):
     assert policy.replay_gap(policy.rollout(requests, seed=3)) <= EXACT
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("train", ["lora", "full"])
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # torch: a slower kernel
@@ -156,6 +158,7 @@ def test_half_precision_trains_float32_parameters(name, train, requests):
         assert policy.replay_gap(rollout) <= EXACT
 
 
+@pytest.mark.integration
 def test_from_config_loads_a_folder(requests, tmp_path):
     tiny.build("sd3").save_pretrained(tmp_path)
     config = PolicyConfig(model=str(tmp_path), train="full", device="cpu", gradient_checkpointing=True)

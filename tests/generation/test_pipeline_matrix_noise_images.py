@@ -17,5 +17,6 @@ def test_replay_is_exact_and_trains(built):
     check_replays(built)
 
 
+@pytest.mark.integration
 def test_rows_depend_on_each_of_their_inputs(built):
     check_answers(built)

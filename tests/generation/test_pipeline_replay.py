@@ -12,6 +12,7 @@ from mmrl.generation.diffusion.replay_cache import CachedCall
 from tests.generation.pipeline_checks import EVERY, EXACT, assert_untouched, count_denoiser_calls, plain_arguments
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("train", ["lora", "full"])
 @pytest.mark.parametrize("name", EVERY)
 def test_replay_is_exact_and_trains(name, train, make_policy, requests):
@@ -55,6 +56,7 @@ def test_rollout_has_one_row_per_trajectory(name, make_policy, requests):
     assert frames[0].size in {(16, 16), (32, 32)}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sd3", "qwen_image", "wan22"])
 def test_replay_computes_requested_decisions_only(name, make_policy, requests):
     policy = make_policy(name)

@@ -69,6 +69,7 @@ def test_replay_gap_exceeds_the_bound_in_another_precision(precision, requests):
     assert policy.replay_gap(as_float32(rollout)) > MAX_REPLAY_GAP[precision]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("train", ["lora", "full"])
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_half_precision_gradients_agree_with_float32(precision, train):

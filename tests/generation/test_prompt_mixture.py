@@ -50,6 +50,7 @@ def test_each_step_follows_the_sum_of_three_predictions(make_policy, own, expand
     torch.testing.assert_close(rollout.clean, x, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.integration
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["sd3", "sd15"])
 def test_at_both_ends_one_prompt_alone_is_followed(name, make_policy):

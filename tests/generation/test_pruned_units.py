@@ -37,6 +37,7 @@ def pixels(policy: Any, requests: Any) -> torch.Tensor:
         return policy.decode_with_grad(policy.rollout(requests, 3), BackpropSteps())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["sd3", "sd15"])  # GELU, and GEGLU, whose two halves lose the same units
 def test_removed_units_are_closed_gates(name, make_policy, requests):
     policy = make_policy(name, **ODE)

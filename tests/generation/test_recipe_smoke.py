@@ -58,6 +58,7 @@ def test_every_recipe_has_its_tiny_pipeline():
         assert find_architecture(model).index["_class_name"] == tiny.PIPELINES[TINY[recipe.name]].pipeline
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "recipe", [pytest.param(name, marks=[pytest.mark.slow] * (name not in DAILY)) for name in sorted(TINY)]
 )

@@ -76,6 +76,7 @@ def test_guidance_samples_the_tilted_density(family, step):
     assert x.std().item() == pytest.approx(spread, abs=0.03)
 
 
+@pytest.mark.integration
 def test_guidance_weights_separate_two_objectives(make_policy, requests):
     """The more a colour weighs, the more of it there is; the weight of the other is its own."""
     policy = make_policy("sd3", **ONE)

@@ -12,6 +12,7 @@ from mmrl.generation.diffusion.scheduler_families import convert_scheduler, sche
 from tests.generation import tiny_pipelines as tiny
 
 
+@pytest.mark.integration
 def test_chosen_scheduler_keeps_the_settings_of_the_pipeline(tmp_path):
     pipeline = tiny.build("sd15")
     pipeline.scheduler = PNDMScheduler(beta_start=0.003, steps_offset=1, skip_prk_steps=True)

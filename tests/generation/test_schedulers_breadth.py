@@ -190,6 +190,7 @@ def test_noise_levels_are_those_of_the_training_timesteps(name):
     assert levels[-1][1] == pytest.approx(0, abs=0.05)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "settings", "transition"),
     [

@@ -98,6 +98,7 @@ def test_shared_prompt_equals_separate_texts():
     assert worst(found, expected) < 1e-12
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (2, 1)])
 def test_gradcheck(heads, kv_heads):
     layout = SharedPromptLayout((2, 1), ((1, 2), (2,)))

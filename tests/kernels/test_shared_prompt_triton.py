@@ -70,7 +70,7 @@ for got, expected in zip(run(given, layout, "triton"), sound, strict=True):
 """
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [interpreted, pytest.param(on_a_gpu, marks=ON_A_GPU)])
 def test_triton_agrees_with_float64_from_nan_memory(run) -> None:
     run(SCRIPT)

@@ -155,7 +155,7 @@ def test_a_call_smaller_than_a_group_is_measured_with_a_smaller_group():
     assert measure(config, repeats=1).phases.update > 0
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_call_of_one_answer_still_learns():
     """A group of one has advantages of 0, for which an update would compute nothing."""
     found = measure(configured("shapes-vlm", *TEXTS[:1], "data.micro_batch=1"), repeats=1)

@@ -35,6 +35,7 @@ def test_variance_of_two_groups_by_hand():
     assert found == pytest.approx(expected, rel=0.1)
 
 
+@pytest.mark.integration
 def test_the_weighted_mean_has_less_variance_where_norms_differ():
     """Wrong answers have gradients of three times the norm; with equal norms the two baselines are the same."""
     unequal = torch.tensor([3.0, 1.0] * 32, dtype=torch.float64)

@@ -112,6 +112,7 @@ def test_either_of_two_buttons_of_the_colour_is_right():
     assert 0.2 < doubled / len(tasks("screens-validation")) < 0.4
 
 
+@pytest.mark.integration
 def test_buttons_have_their_colour_and_do_not_touch():
     for name in NAMES:
         for task in tasks(name)[:50]:
@@ -180,6 +181,7 @@ def test_texts_that_are_no_click_cost_a_click(text):
     assert episode.outcome()["clicks"] == 1 and step.observation is not None
 
 
+@pytest.mark.integration
 @given(actions=st.lists(st.text(max_size=30) | st.none(), max_size=12))
 def test_any_actions_end_within_the_clicks_and_give_the_same_twice(actions):
     first, second = outcome_of(TASK, actions), outcome_of(TASK, actions)
@@ -215,6 +217,7 @@ def test_the_sample_shows_the_first_screen_of_its_episode(tmp_path):
     assert ButtonScreens().begin(again, READER).task == tasks("screens-train")[3]
 
 
+@pytest.mark.integration
 def test_demonstrations_are_actions_that_replay():
     chosen = samples("screens-train")[:200]
     outcomes = [outcome_of(ScreenTask.from_dict(s.answer), s.demonstration["turns"]) for s in chosen]

@@ -72,6 +72,7 @@ def test_an_answer_that_is_no_digit_is_counted_as_none():
     assert "no_answer" not in infos(" 7\n")[0] and infos(None) == [{"calls": 0.0}]
 
 
+@pytest.mark.integration
 def test_a_share_of_the_results_is_garbled_and_calls_that_are_repeated_may_succeed():
     def seen(garbled, id="a"):
         episode = CalculationCalls(garbled=garbled).begin(replace(LONG, id=id), READER)
@@ -108,6 +109,7 @@ def test_splits_share_no_calculation_and_demonstrations_succeed():
     assert {sample.source for sample in splits.samples("calls-validation")} == {"calls-short", "calls-long"}
 
 
+@pytest.mark.integration
 def test_known_short_calculations_do_not_subtract_and_parts_share_no_prompt():
     parts = ("train", "development", "validation")
     known = {part: splits.samples(f"calls-known-{part}") for part in parts}

@@ -79,6 +79,7 @@ def test_other_samples_are_refused():
         CalculationChains().begin(Sample("a", prompt="1+1=", answer=2), MediaReader)
 
 
+@pytest.mark.integration
 def test_the_filter_keeps_prompts_that_are_solved_sometimes(tmp_path):
     first = [Sample(f"{n}", prompt="1+1=", answer={"calculations": ["1+1="], "answers": [n]}) for n in (2, 3, 77)]
     write_samples(first, tmp_path / "three.jsonl")
@@ -94,6 +95,7 @@ def test_the_filter_keeps_prompts_that_are_solved_sometimes(tmp_path):
         filter_prompts(config, answers=2, above=0.5, below=0.5)
 
 
+@pytest.mark.integration
 def test_the_command_writes_what_training_reads(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = [

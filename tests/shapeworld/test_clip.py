@@ -131,6 +131,7 @@ def test_captions_are_listed_once():
     assert {sample_caption(rng, KINDS) for _ in range(500)} <= set(listed)
 
 
+@pytest.mark.integration
 def test_true_captions_of_a_scene_are_those_that_hold():
     rng = np.random.default_rng(2)
     none = 0

@@ -17,6 +17,7 @@ def advised(sample, department: str | None = None) -> list[str]:
     return prompt[:-1].rpartition(". " if ". " in prompt else "? ")[2].split(", ")
 
 
+@pytest.mark.integration
 def test_the_kind_of_a_question_is_how_many_specialists_are_right():
     rows = samples("consulted-train")
     for row in rows:

@@ -91,6 +91,7 @@ def test_the_shipped_model_writes_the_form_and_is_seldom_right():
     assert sum(formed) / len(formed) > 0.7 > 0.25 > sum(solved) / len(solved) > 0.05
 
 
+@pytest.mark.integration
 def test_it_is_taught_by_its_recipe(tmp_path):
     taught_sums.train(tmp_path / "taught", "countdown", iterations=1)
     assert (tmp_path / "taught" / "model.safetensors").is_file() and not (tmp_path / "taught" / "trainer").exists()

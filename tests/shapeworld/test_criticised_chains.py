@@ -43,6 +43,7 @@ def test_wrong_steps_do_not_follow_and_all_others_do():
         assert found.prompt == f"3+5*7-2={found.answer}?"
 
 
+@pytest.mark.integration
 def test_parts_share_no_calculation():
     parts = [{str(each.calculation) for each in criticised(part)} for part in ("train", "development", "validation")]
     assert sum(map(len, parts)) == len(set.union(*parts))

@@ -25,6 +25,7 @@ def test_instruction_names_the_thing_and_its_target():
     assert Edit.from_dict(EDIT.as_dict()) == EDIT
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("pixels", [32, 64])
 def test_rendered_target_is_strictly_correct_and_the_source_is_not(pixels):
     rng = np.random.default_rng(pixels)

@@ -29,6 +29,7 @@ def test_transformers_loads_the_language_model_and_it_is_small():
     assert sum(path.stat().st_size for path in SCALES.rglob("*") if path.is_file()) < 2.6e6
 
 
+@pytest.mark.integration
 def test_the_finest_scale_of_true_codes_shows_the_true_picture():
     """The pictures are unseen; a negative control is the picture that the scale before it shows."""
     model = load_image_token_model(CONFIG, torch.device("cpu"))

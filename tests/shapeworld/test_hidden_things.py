@@ -24,6 +24,7 @@ def test_boxes_surround_what_can_be_seen_of_the_wanted_colour():
         assert not wanted.any()
 
 
+@pytest.mark.integration
 def test_annotators_list_the_hidden_thing_after_a_look_at_it():
     rng = np.random.default_rng(1)
     listed: dict[bool, list[float]] = {True: [], False: []}

@@ -73,6 +73,7 @@ def test_scores_of_replies_fall_with_distance_whatever_the_thoughts_say():
     assert one == again > near > far > none
 
 
+@pytest.mark.integration
 def test_scores_need_labels_and_a_digit_to_compare_with():
     with pytest.raises(RewardError, match="labels is 3"):
         ReplyPreference(labels=3)

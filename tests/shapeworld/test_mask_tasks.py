@@ -19,6 +19,7 @@ OTHER = Thing("yellow", "triangle", 0.74, 0.72, 0.34)
 HOLE = Hole(Scene((Thing("red", "square", 0.25, 0.25, 0.25), OTHER)), (0, 0, 16, 16), "red", "square")
 
 
+@pytest.mark.integration
 def test_what_is_right_in_one_task_is_wrong_in_the_other():
     rng = np.random.default_rng(0)
     for _ in range(40):

@@ -179,6 +179,7 @@ def test_demonstrations_of_new_tasks_are_annotated_answers(question_sets):
     assert Counter(type(q.answer) for q in question_sets["temporal-grounding"]) == {list: 100}
 
 
+@pytest.mark.integration
 def test_recipe_trains_on_demonstrations_then_grpo(question_sets, tmp_path):
     samples = [
         as_sample(task, question, f"{task}-{n}", demonstrated=True)

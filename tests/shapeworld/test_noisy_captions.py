@@ -14,6 +14,7 @@ THINGS = [
 ]
 
 
+@pytest.mark.integration
 def test_the_share_of_true_facts_follows_from_the_errors():
     rng = np.random.default_rng(1)
     assert all(facts_score(noisy_caption(THINGS, 0.0, rng), THINGS) == 1 for _ in range(20))

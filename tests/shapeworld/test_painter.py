@@ -19,6 +19,7 @@ def patches():
     return load_file(IMAGE_AR / "patches.safetensors")["patches"]
 
 
+@pytest.mark.integration
 def test_transformers_loads_the_image_token_model():
     model = AutoModelForCausalLM.from_pretrained(IMAGE_AR / "language_model")
     assert type(model).__name__ == "LlamaForCausalLM"

@@ -173,6 +173,7 @@ def test_prompts_name_two_dimensions_in_doubt_and_judges_of_two_turns_pick_these
     assert 0.79 < right["one"] / len(one) < 0.87 and 0.84 < right["two"] / len(two) < 0.9
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["plain", "stressed"])
 def test_later_pairs_are_as_many_as_those_of_validation_and_none_is_among_them(kind):
     before, later = picture_pairs("validation", kind), picture_pairs("later", kind)

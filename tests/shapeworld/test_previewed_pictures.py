@@ -25,6 +25,7 @@ def test_the_last_preview_is_the_finished_sample_and_a_constant_velocity_ends_wh
     torch.testing.assert_close(scheduler.previews[-1], sample)
 
 
+@pytest.mark.integration
 def test_previews_come_nearer_to_the_finished_picture():
     states = pictures_with_previews(PROMPTS, seed=0)
     assert [len(each) for each in states] == [len(PROMPTS)] * (len(PREVIEWS) + 1)

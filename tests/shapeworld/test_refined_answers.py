@@ -20,6 +20,7 @@ def test_measures_follow_from_the_steps(untrained):
     assert untrained["gain"] == [c - a for a, c in zip(one, three, strict=True)]
 
 
+@pytest.mark.integration
 def test_a_step_is_measured_alike_for_any_number_of_steps(untrained):
     world = WORLDS["sums"]
     assert measured(reasoner(world, None), world, "sums-development", 12, 1, 1)["right-1"] == untrained["right-1"]

@@ -19,6 +19,7 @@ def test_sums_become_differences_and_all_values_stay():
         assert rephrased(each).values == each.values and rephrased(rephrased(each)) == each
 
 
+@pytest.mark.integration
 def test_both_phrasings_are_of_training():
     found = rephrased_calculations.samples("sums-rephrased")
     training, unseen = ({str(each) for each in calculations(f"sums-{part}")} for part in ("train", "validation"))

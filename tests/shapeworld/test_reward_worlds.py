@@ -94,6 +94,7 @@ def test_the_judge_of_a_cascade_sees_well_formed_pages_alone():
     assert len(cascade["valid"]) == len(cascade["look"]) == 400 and set(cascade["valid"]) == {0.0, 1.0}
 
 
+@pytest.mark.integration
 def test_groups_of_captions_differ_in_their_facts_and_bunch_in_their_similarity():
     inputs, truth = caption_groups.caption_groups(900)
     assert len({item.group for item in inputs}) == caption_groups.GROUPS and truth.std() > 0.1
@@ -109,6 +110,7 @@ def test_spread_similarities_change_the_ranking_that_squeezed_ones_cannot():
     assert abs(raw - none) < abs(adaptive - none)
 
 
+@pytest.mark.integration
 def test_descriptions_are_right_in_half_and_the_judge_is_fallible():
     answers = described_things.described_things(900)
     assert answers.truth.mean() == 0.5

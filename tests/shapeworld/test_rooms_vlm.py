@@ -36,6 +36,7 @@ def test_the_folder_is_found_by_its_name_and_holds_no_code():
     assert all(tensor.isfinite().all() for tensor in load_file(VLM_ROOMS / "model.safetensors").values())
 
 
+@pytest.mark.integration
 def test_episodes_are_read_as_a_run_reads_them(policy):
     chosen, known = samples("rooms-development")[:3], rooms("rooms-development")[:3]
     turns = [trace(room, expert) for room in known]

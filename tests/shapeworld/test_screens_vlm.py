@@ -44,6 +44,7 @@ def test_its_success_leaves_room_in_both_directions(name):
         assert 0.08 < found["all"] < 0.8, f"{'greedy' if greedy else 'sampled'}: {found}"
 
 
+@pytest.mark.integration
 def test_episodes_are_read_as_a_run_reads_them():
     """The loss of the expert's clicks is that of the policy, which plays the same episodes in the environment."""
     chosen = samples("screens-development")[:3]

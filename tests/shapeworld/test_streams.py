@@ -131,6 +131,7 @@ def test_the_expert_is_right_and_waits_less_when_the_notes_come_first():
     assert target == set(range(CLIPS)) and {stream.answer for stream in chosen} == set(LETTERS.values())
 
 
+@pytest.mark.integration
 def test_splits_share_no_stream_and_stay_the_same():
     drawn = {part: {repr(stream) for stream in streams(f"stream-{part}")} for part in SIZES}
     for part, others in drawn.items():

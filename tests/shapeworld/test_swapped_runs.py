@@ -21,6 +21,7 @@ def pipe():
     return WanVACEPipeline.from_pretrained(GENERATORS["swap"])
 
 
+@pytest.mark.integration
 def test_the_autoencoder_reads_the_present_frame_alone(pipe):
     clip = torch.rand(1, 3, 5, 32, 32, generator=torch.Generator().manual_seed(0)) * 2 - 1
     with torch.no_grad():

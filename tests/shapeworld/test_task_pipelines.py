@@ -104,6 +104,7 @@ def test_widened_unet_starts_as_the_narrow_one(pipe):
     torch.testing.assert_close(after, before)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("split", task_splits.SPLITS)
 def test_splits_have_their_size_and_are_deterministic(split):
     found = splits.samples(split)

@@ -11,6 +11,7 @@ from mmrl_shapeworld.reasoning.steered_runs import steered_answers
 TINY = {"on": "development", "iterations": 1, "prompts": 32}
 
 
+@pytest.mark.integration
 def test_one_answer_of_a_pair_is_right_and_one_shorter():
     shorter = []
     for name in trade_pairs.NAMES:

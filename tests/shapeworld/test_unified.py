@@ -101,6 +101,7 @@ class RightOrEmpty:
         return [[draw(scene) if self.right else blank] for scene in scenes]
 
 
+@pytest.mark.integration
 def test_both_tasks_are_measured_and_their_gap():
     drawn, looked = samples("unified-development")[:2]
     wrong = next(each for answers in ANSWERS if looked.answer in answers for each in answers if each != looked.answer)

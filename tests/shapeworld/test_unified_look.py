@@ -82,6 +82,7 @@ def test_its_own_pictures_are_right_where_the_checker_has_them_strictly_right(mo
     assert ((seen.hints[..., 0] == 0) == (seen.hints[..., 2] == -100)).all()
 
 
+@pytest.mark.integration
 def test_drawing_is_kept_where_it_is_as_before_and_pulled_back_where_it_is_not(model):
     torch.manual_seed(0)
     seen, words = unified_look.true_pictures(model, 4, 1), tokenizer()

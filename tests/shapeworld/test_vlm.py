@@ -91,6 +91,7 @@ def test_images_of_other_sizes_become_similar_numbers_of_patches(shipped):
         assert 16 <= grid.prod() <= 112
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("task", QUESTIONS)
 def test_vlm_answers_in_form_and_better_than_chance(shipped, question_sets, task):
     """Guessing among answers of the task would give what right answers of other questions score."""
@@ -103,6 +104,7 @@ def test_vlm_answers_in_form_and_better_than_chance(shipped, question_sets, task
     assert sampled.reward > guessed.reward + 0.12
 
 
+@pytest.mark.integration
 def test_answers_depend_on_the_image(shipped, question_sets):
     """A negative control: the same question about another picture gets another answer, and a worse score."""
     model, processor = shipped

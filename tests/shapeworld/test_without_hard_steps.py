@@ -17,6 +17,7 @@ def solved(text: str, path: list[str]) -> float:
     return RightChain().score_one(item)
 
 
+@pytest.mark.integration
 def test_no_prompt_has_a_hard_step_and_one_in_four_of_validation_has():
     found = splits.samples("sums-without-hard")
     by_prompt = {str(each): each for each in calculations("sums-train")}

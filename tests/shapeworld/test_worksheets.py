@@ -43,6 +43,7 @@ def test_the_next_answer_reads_the_table_with_the_values_of_the_last():
         FilledSheets(max_depth=0)
 
 
+@pytest.mark.integration
 def test_tables_are_blank_and_demonstrations_careless():
     parts = {part: splits.samples(f"worksheets-{part}") for part in ("train", "development", "validation")}
     prompts = [each.prompt for samples in parts.values() for each in samples]

@@ -75,7 +75,7 @@ def test_annotated_answers_are_well_formed_and_often_wrong(name):
     assert np.isfinite(annotated).all() and 0.5 < annotated.mean() < 0.95
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in WORLDS])
 def test_splits_have_their_sizes_and_share_no_question(name):
     seen: set[tuple[str, bytes]] = set()

@@ -51,6 +51,7 @@ def test_crossed_interval_covers_the_mean(kind, seeds):
     assert covered >= 0.91 * studies  # 0.95 is aimed at; three seeds estimate a variance roughly
 
 
+@pytest.mark.integration
 def test_a_repeated_look_at_a_fixed_interval_is_wrong_too_often():
     """The reason for the sequential interval: looking at an interval for fixed seeds after every seed."""
     random, studies = np.random.default_rng(2), 2000

@@ -43,6 +43,7 @@ def quiet() -> PlainStudyDisplay:
     return PlainStudyDisplay(Console(quiet=True))
 
 
+@pytest.mark.integration
 def test_study_of_a_function(tmp_path):
     result = run_study(load_study(write(tmp_path)), StudyOptions(root=tmp_path / "runs"), quiet())
     assert result.verdict == "holds"

@@ -49,6 +49,7 @@ def test_every_system_has_a_study_with_a_result():
     assert sum(verdict_counts(published_results().values()).values()) == 158
 
 
+@pytest.mark.integration
 def test_every_study_is_of_a_system():
     assert unknown_keys(list_studies()) == []
 

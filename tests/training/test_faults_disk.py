@@ -44,7 +44,7 @@ def small_disk(straight, tmp_path):
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_full_disks_keep_the_last_checkpoint(fork_server, straight, small_disk, tmp_path):
     message = error_of(start(fork_server, small_disk / "b"))
     run = small_disk / "b/run"
@@ -67,6 +67,7 @@ def test_file_size_limits_stop_the_run_with_one_message(fork_server, tmp_path):
     assert not list((tmp_path / "b/run/checkpoints").iterdir())
 
 
+@pytest.mark.integration
 def test_unwritable_metrics_end_with_a_whole_line(fork_server, tmp_path):
     train = "tests.training.gaussian_run:train"
     assert fork_server.call(tmp_path / "expected", train, "run").wait() == 0
@@ -80,7 +81,7 @@ def test_unwritable_metrics_end_with_a_whole_line(fork_server, tmp_path):
     assert gaussian_run.contents(tmp_path / "b/run") == gaussian_run.contents(tmp_path / "expected/run")
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_unwritable_images_stop_the_run(fork_server, straight, tmp_path):
     (tmp_path / "b/run/heldout").mkdir(parents=True)
     (tmp_path / "b/run/heldout/config.yaml").symlink_to("/dev/full")

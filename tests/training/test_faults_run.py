@@ -83,6 +83,7 @@ def test_fully_unscored_iterations_change_nothing_if_allowed(make_trainer):
     assert display.messages == ["iteration 1: in every group all rewards are equal, or missing, so it taught nothing"]
 
 
+@pytest.mark.integration
 def test_constant_rewards_are_reported_once_and_periodically(make_trainer):
     class Constant(Nearness):
         name = "constant"
@@ -114,6 +115,7 @@ def train(fork_server, folder, data, *changes):
     return fork_server.start(folder, "train", "quickstart", *words)
 
 
+@pytest.mark.integration
 def test_empty_datasets_leave_no_run(fork_server, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/empty.jsonl").write_text("\n")
@@ -121,6 +123,7 @@ def test_empty_datasets_leave_no_run(fork_server, tmp_path):
     assert not (tmp_path / "a/run").exists()
 
 
+@pytest.mark.integration
 def test_unreadable_images_are_named_before_training(fork_server, tmp_path):
     folder = tmp_path / "a"
     (folder / "pictures").mkdir(parents=True)
@@ -171,6 +174,7 @@ def test_truncated_prompts_are_named_and_trained(fork_server, tmp_path):
 # Settings
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "old, new, named",
     [

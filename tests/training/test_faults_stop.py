@@ -36,6 +36,7 @@ def test_second_interrupt_exits_at_once_and_resumes_exactly(fork_server, straigh
     assert_same(straight[0], tmp_path / "b/run")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_signal_finishes_the_iteration_with_a_closed_output(fork_server, tmp_path, number):
     """`mmrl train 2>&1 | tee log`: Ctrl-C ends tee first, and the run must not die of its broken pipe."""

@@ -88,6 +88,7 @@ def test_non_finite_gradients_without_scaling_raise(make_trainer):
         trainer.iterate()
 
 
+@pytest.mark.integration
 def test_repeated_overflows_stop_the_run(make_trainer):
     trainer = make_trainer(precision="float16", training={"iterations": 100})
     overflowing(trainer, set(range(100)))
@@ -96,6 +97,7 @@ def test_repeated_overflows_stop_the_run(make_trainer):
     assert torch.equal(trainer.policy.theta.detach(), torch.zeros(2)) and trainer.updates == 0
 
 
+@pytest.mark.integration
 def test_resume_restores_the_scale(make_trainer, tmp_path, monkeypatch):
     """The factor, the count of skipped updates, and how long ago it changed."""
     monkeypatch.setattr(loss_scale, "PATIENCE", 3)

@@ -76,7 +76,7 @@ def test_lagged_run_repeats_and_resumes_to_the_bit(model, tmp_path):
     assert {"seconds/wait", "seconds/thread_rollout", "seconds/thread_reward", "seconds/thread_wait"} <= found[0].keys()
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [pytest.param(each, marks=() if each == "nft" else pytest.mark.breadth) for each in STREAMED]
 )
@@ -185,6 +185,7 @@ def test_changed_lag_is_no_override_of_a_resumed_run(tmp_path):
         check_resume_overrides(["run.overlap.lag=2"])
 
 
+@pytest.mark.integration
 def test_copy_encodes_prompts_by_itself(tmp_path):
     """A sample that both have seen: a cache that was copied would hold prompts under the ids of other objects."""
     config = configured("vlm", tmp_path)

@@ -126,6 +126,7 @@ def test_a_reward_that_asks_a_model_waits_for_all_rollouts_and_is_never_cached(t
     assert not cacheable(reward) and own.suite.models == ("slow",)
 
 
+@pytest.mark.integration
 def test_a_run_with_snapshots_is_resumed_to_the_bit(tmp_path: Path):
     def made():
         policy = TokenPolicy()

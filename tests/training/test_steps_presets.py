@@ -61,6 +61,7 @@ CASES = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", CASES)
 def test_step_presets_learn_and_resume_exactly(name, make_trainer, tmp_path):
     config, policy = CASES[name]

@@ -36,6 +36,7 @@ def test_training_moves_the_policy_to_the_target(make_trainer):
     assert rows[-1]["reward/total"] > rows[0]["reward/total"] + 1.0
 
 
+@pytest.mark.integration
 def test_flipped_rewards_move_the_policy_away(make_trainer):
     class Farness(Nearness):
         name, range = "farness", (0.0, 100.0)
@@ -64,6 +65,7 @@ def test_gradients_are_independent_of_micro_batches(make_trainer, tmp_path, micr
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
+@pytest.mark.integration
 def test_trainer_resumes_exactly(make_trainer, tmp_path):
     straight = make_trainer(run=tmp_path / "a", optimizer={"ema": 0.9, "schedule": "cosine", "warmup": 2})
     straight.train()
@@ -205,6 +207,7 @@ def test_penalty_limits_the_distance(make_trainer, tmp_path, kind):
     assert frozen.policy.theta.abs().max() < 0.5 * free.policy.theta.abs().max()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "reinforce_pp"])
 def test_every_advantage_estimator_learns(make_trainer, name):
     trainer = make_trainer(

@@ -111,6 +111,7 @@ def test_a_snapshot_follows_a_trained_model_and_answers_differ_from_the_policys(
     assert [len(each) for each in changed] == [3, 3, 3]
 
 
+@pytest.mark.integration
 def test_a_trained_model_learns_with_the_parts_that_the_policy_has():
     words = ["models={other: {model: shapeworld, train: full}}", "stages=[{iterations: 1, train: other}]"]
     for trained in ("true", "false"):

@@ -65,6 +65,7 @@ def without(policy: VLMPolicy) -> None:
     policy.vlm.measured.update(dict.fromkeys(WAYS, False))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", SHARING)
 def test_reading_new_turns_alone_changes_no_number(measured, name):
     policy, ways = measured(name)
@@ -153,6 +154,7 @@ def test_a_dialogue_that_changes_logits_is_not_gone_on_with(measured, monkeypatc
     assert policy.replay_gap(play(policy, waves=waves)) > 10 * EXACT
 
 
+@pytest.mark.integration
 def test_a_clip_is_read_with_all_that_came_before(measured):
     policy, ways = measured("qwen3_vl")
     found = play(policy, "picture", "clip", "picture")

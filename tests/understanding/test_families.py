@@ -234,6 +234,7 @@ def test_log_probs_depend_on_media(ran):
         assert (one - other).abs().max() > 100 * EXACT
 
 
+@pytest.mark.integration
 def test_gradients_equal_plain_passes_and_reach_the_vision_tower(ran):
     ran.model.zero_grad()
     for row, answer in enumerate(ran.rollout.token_ids):
@@ -282,6 +283,7 @@ def test_unsupported_media_raise_by_name(ran):
             ran.policy.rollout([RolloutRequest(sample, 1, 0)], seed=0)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("train", ["lora", "full"])
 def test_trained_parameters_are_saved_and_loaded(ran, train, tmp_path):
     few = ran.rollout.select([0, ran.rollout.rows - 1])

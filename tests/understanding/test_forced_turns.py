@@ -50,6 +50,7 @@ def gradient(policy, scores):
     return torch.cat([grad.flatten() for grad in grads if grad is not None])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_forced_row_is_the_end_of_the_same_trajectory(player, name):
     policy = player(name)
@@ -91,6 +92,7 @@ def test_targets_follow_forced_turns(player):
     )
 
 
+@pytest.mark.integration
 def test_waves_and_prefixes_change_nothing_about_forced_turns(player):
     policy = player("qwen3_vl")
     plain = rollout(policy, Begins(KINDS), start=RowStart(prefix="d"))

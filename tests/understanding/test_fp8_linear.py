@@ -171,6 +171,7 @@ def test_layers_that_round_are_those_of_the_language_model(policy_of, train):
         assert torch.equal(parameter, plain.parameters_to_train()[name])
 
 
+@pytest.mark.integration
 def test_every_rounding_layer_has_a_gradient_and_an_update_is_seen_by_the_next_rollout(policy_of):
     policy = policy_of(FP8Config())
     rollout = policy.rollout(REQUESTS, seed=0)
@@ -195,6 +196,7 @@ def test_a_sampling_copy_has_numbers_of_its_own(policy_of):
         torch.testing.assert_close(replayed(policy, rollout), replayed(policy_of(None), rollout), atol=1e-6, rtol=0)
 
 
+@pytest.mark.integration
 def test_a_checkpoint_has_the_numbers_that_are_not_rounded(policy_of, tmp_path):
     policy = policy_of(FP8Config())
     policy.save(tmp_path / "saved")

@@ -79,6 +79,7 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("deepseek_vl_hybrid", tmp_path_factory.mktemp("deepseek_vl_hybrid"))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("embed", ["get_low_res_image_features", "get_high_res_image_features"])
 def test_ignored_second_resolution_is_detected(hybrid, embed):
     """Some models take an image twice, under two names: both must reach the loss."""

@@ -138,6 +138,7 @@ def test_gradients_are_those_of_dpo_with_each_head_alone(headed, train):
     assert alone["right"]["heads.brief"].abs().max() == 0 < alone["right"]["heads.right"].abs().max()
 
 
+@pytest.mark.integration
 def test_heads_are_saved_and_the_folder_holds_their_blend(headed, tmp_path):
     policy = headed()
     move(policy)

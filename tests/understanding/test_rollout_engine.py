@@ -92,6 +92,7 @@ def test_answers_end_at_their_first_end_token_or_are_truncated(vlm):
     assert len(lengths) > 4
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @torch.no_grad()
 def test_dropping_finished_rows_changes_no_log_probs(vlm, temperature):

@@ -122,6 +122,7 @@ def test_missing_parts_cannot_be_trained():
         full_training_of_parts(nn.ModuleDict({"language_model": nn.Linear(2, 2)}), {"language", "vision"})
 
 
+@pytest.mark.integration
 def test_adapter_folders_have_the_format_of_peft(model, folder_of, tmp_path):
     trained = lora_of_parts(model, SMALL, {"language", "vision"})
     move(model)
@@ -131,6 +132,7 @@ def test_adapter_folders_have_the_format_of_peft(model, folder_of, tmp_path):
     assert not list(tmp_path.glob("*.bin"))
 
 
+@pytest.mark.integration
 def test_other_adapters_raise_with_the_difference(model, folder_of, tmp_path):
     lora_of_parts(model, SMALL, {"language"}).save(tmp_path)
     wider = lora_of_parts(fresh(folder_of), LoraConfig(rank=3, alpha=4), {"language"})
@@ -153,6 +155,7 @@ def test_other_models_raise_with_the_difference(model, folder_of, tmp_path):
     assert says(model).equal(before)
 
 
+@pytest.mark.integration
 def test_half_precision_trains_float32_parameters_only(folder_of):
     for kind in ("lora", "full"):
         halved = AutoModelForImageTextToText.from_pretrained(folder_of("qwen3_vl"), dtype=torch.bfloat16)

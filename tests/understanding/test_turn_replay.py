@@ -48,6 +48,7 @@ def reader(policy: VLMPolicy, rows: int = 8) -> ReplayReader:
     return ReplayReader(policy, known.__getitem__, rows)
 
 
+@pytest.mark.integration
 def test_replayed_episodes_repeat_tokens_observations_and_log_probs(policy):
     scored = scored_episodes(policy, "picture", "text")
     before = scored.rollouts[0]
@@ -159,6 +160,7 @@ def test_a_past_success_mends_a_group_of_episodes(new_player):
     assert mended > 0
 
 
+@pytest.mark.integration
 def test_the_wave_that_is_answered_first_is_written_next(policy):
     class Waits(SceneEpisode):
         def __init__(self, kinds, seconds):

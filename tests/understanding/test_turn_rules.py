@@ -78,6 +78,7 @@ def test_the_first_turn_is_the_answer_without_an_environment(policy):
     assert alone.episodes is None
 
 
+@pytest.mark.integration
 def test_equal_seeds_give_equal_trajectories(policy):
     first, again, other = (episodes(policy, "picture", "text", seed=seed) for seed in (3, 3, 4))
     assert first.token_ids == again.token_ids
@@ -342,6 +343,7 @@ def test_positions_go_on_after_a_clip_that_lasts_longer_than_the_text_after_it(p
     assert int(later) == int(placed.max()) + 1
 
 
+@pytest.mark.integration
 def test_a_picture_of_a_later_turn_that_is_ignored_is_an_error(player, monkeypatch):
     policy = player("qwen3_vl")
     several = episodes(policy, "picture", "text")

@@ -21,6 +21,7 @@ def call(**arguments: object) -> str:
     return f"<tool_call>\n{json.dumps({'name': 'crop', 'arguments': arguments})}\n</tool_call>"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["qwen2_5_vl", "gemma3"])
 def test_a_crop_is_the_picture_of_the_next_turn(player, monkeypatch, name):
     policy = player(name)

@@ -153,6 +153,7 @@ def test_longer_second_guesses_are_learnt(new_player, tmp_path):
     assert last > first + 0.2
 
 
+@pytest.mark.integration
 def test_every_own_token_has_the_advantage_of_its_trajectory(policy):
     for batch in collect(source(policy)):
         rewards = torch.tensor([episode.outcome["right"] for episode in batch.rollout.episodes])
@@ -162,6 +163,7 @@ def test_every_own_token_has_the_advantage_of_its_trajectory(policy):
         torch.testing.assert_close(batch.step_advantages, steps)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("outcome", ["added", "returned"])
 def test_turns_have_advantages_of_their_own(policy, outcome):
     credit = TurnCreditConfig(weight=0.5, discount=0.5, outcome=outcome, rewards={"first": 2.0, "second": 1.0})
@@ -196,6 +198,7 @@ def test_turns_have_advantages_of_their_own(policy, outcome):
         assert not batch.step_advantages[~rollout.mask].any()
 
 
+@pytest.mark.integration
 def test_a_potential_moves_each_turn_by_the_state_that_it_begins_in(policy):
     """The first turn is as without it; of the second, only what differs between rows counts, and all stand alike."""
     plain, shaped = (
@@ -233,6 +236,7 @@ def test_a_potential_that_the_environment_does_not_give_is_named(policy):
         collect(source(policy, advantage_estimator=estimator))
 
 
+@pytest.mark.integration
 def test_the_horizon_grows_in_equal_parts_of_training(policy):
     online = source(policy, horizon=(1, 2))
     assert [online.max_turns(progress) for progress in (0.0, 0.49, 0.5, 1.0)] == [1, 1, 2, 2]
@@ -243,6 +247,7 @@ def test_the_horizon_grows_in_equal_parts_of_training(policy):
     assert len(policy.rollout([RolloutRequest(SAMPLES[0], 8, 0)], seed=1).episodes[0].texts) <= 2
 
 
+@pytest.mark.integration
 def test_void_episodes_are_left_out_and_counted(policy):
     policy.play_in(Guess(void_above=3))
     experience = source(policy).collect(0, 0.0, Phases())

@@ -56,6 +56,7 @@ def gradient(policy: VLMPolicy, scores: torch.Tensor) -> torch.Tensor:
     return torch.cat([grad.flatten() for grad in grads if grad is not None])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name, kind", MATRIX)
 def test_trajectories_replay_and_equal_turn_rows(player, name, kind):
     policy = player(name)

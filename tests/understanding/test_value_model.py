@@ -34,6 +34,7 @@ def critic_of(folder, **changes):
     return critic
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("family", ["qwen3_vl", "smolvlm", "paligemma"])
 def test_values_are_those_of_the_states_before_each_token(folder_of, family):
     """The oracle: transformers alone on prompt and answer of one row, with the critic's output layer."""
@@ -50,6 +51,7 @@ def test_values_are_those_of_the_states_before_each_token(folder_of, family):
         assert (found[row, len(ids) :] == 0).all()
 
 
+@pytest.mark.integration
 def test_packed_and_single_rows_have_the_same_values_and_gradients(folder_of):
     folder = folder_of("qwen3_vl")
     policy = VLMPolicy.from_config(config(folder, train="lora"), TokenSamplingConfig(max_new_tokens=5))
@@ -66,6 +68,7 @@ def test_packed_and_single_rows_have_the_same_values_and_gradients(folder_of):
         torch.testing.assert_close(gradient, found[1][name], atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.integration
 def test_episodes_have_a_value_before_each_own_token(folder_of, new_player):
     folder, policy = folder_of("qwen3_vl"), new_player("qwen3_vl")
     policy.play_in(Shows(("text", "picture")))

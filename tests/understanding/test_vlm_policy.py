@@ -190,6 +190,7 @@ def test_gradient_checkpointing_changes_no_value_or_gradient(make, name):
     assert apart.vlm.model.training is False
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["qwen2_5_vl", "gemma3"])
 @pytest.mark.parametrize("train", ["lora", "full"])
 def test_half_precision_replay_gap_is_within_rounding(make, name, train):
@@ -239,6 +240,7 @@ def test_requests_of_a_call_that_differ_raise(make):
             policy.rollout([request, other], seed=0)
 
 
+@pytest.mark.integration
 def test_media_are_resized_to_their_budget(folder_of):
     config = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu")
     tight = MediaConfig.model_validate({"image": {"max_pixels": 32 * 32}})

@@ -49,6 +49,7 @@ def test_angles_are_those_of_the_states_that_the_output_layer_reads(policy):
     assert prompt_angles(policy, sample) == pytest.approx(tuple(map(float, expected)))
 
 
+@pytest.mark.integration
 def test_samples_get_their_angle_and_keep_the_rest(tmp_path):
     data = tmp_path / "few.jsonl"
     lines = [

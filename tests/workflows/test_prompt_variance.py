@@ -62,6 +62,7 @@ def test_what_cannot_be_chosen_is_refused(tmp_path):
         varied_prompts(imitation, answers=2, share=0.5)
 
 
+@pytest.mark.integration
 def test_the_command_writes_what_training_reads(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = [{"id": each.id, "prompt": each.prompt, "answer": each.answer} for each in three()]

@@ -86,6 +86,7 @@ def test_what_makes_no_pairs_is_refused(three):
         sampled_pairs(load_config("shapes-calls", ["data.validation=null", "evaluation={}"]), answers=2)
 
 
+@pytest.mark.integration
 def test_the_command_writes_both_stages_of_a_cascade(three):
     keys = ["--answers", "12", "--out", "pairs.jsonl", "--online", "medium.jsonl", "--above", "0", "--below", "1"]
     done = CliRunner().invoke(app, ["data", "pairs", "shapes-reasoning", *three, *keys])
@@ -99,6 +100,7 @@ def test_the_command_writes_both_stages_of_a_cascade(three):
     assert "chosen" not in first and first["answer"] == 2
 
 
+@pytest.mark.integration
 def test_bounds_without_a_prompt_between_them_cost_no_pairs(three):
     def run(above: str, below: str):
         keys = [

@@ -114,6 +114,7 @@ def test_rollouts_depend_on_seed_and_prompt(shared_painter, name):
     assert first.mask.all() and first.group_index.tolist() == [0, 0, 1, 1, 1]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("sampling", [ImageTokenSamplingConfig(), GUIDED], ids=["plain", "guided"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_gradients_reach_trained_parameters_only(painter_of, name, sampling):

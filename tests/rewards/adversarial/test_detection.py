@@ -57,6 +57,7 @@ def test_one_malformed_box_makes_the_list_invalid(reward, progress):
     assert set(status) == {Status.INVALID}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("progress", [0.0, 1.0])
 @pytest.mark.parametrize("reward", ALL)
 def test_stuffed_answers_are_not_perfect(reward, progress):

@@ -216,6 +216,7 @@ def test_every_text_reward_is_tested():
     assert reads - ELSEWHERE == {*RIGHT, *FORMLESS, *CHAINS_AND_PLANS}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", FORMLESS)
 def test_hostile_texts_have_a_form_too(name):
     """No text raises, and each value lies in the declared range: an empty text has a length, and 50,000 letters too."""

@@ -100,6 +100,7 @@ def test_any_bytes_reply_is_a_completion_or_a_named_failure(body):
     _read(body)
 
 
+@pytest.mark.integration
 @calm
 @given(tokens)
 def test_any_log_probabilities_are_a_share_or_a_named_failure(entries):

@@ -131,6 +131,7 @@ def png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
+@pytest.mark.integration
 def test_decompression_bombs_are_rejected_undecoded(rewards):
     """9,000 x 9,000 pixels in 10 kB, and a line of 20,000 that resizing its short side would blow up."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -148,6 +148,7 @@ def test_images_of_any_mode_and_size(rewards, pictures):
     check(rewards, pictures)
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:Truncated File Read")  # Pillow's own, of a TIFF whose directory is cut off
 @FEW
 @given(
@@ -200,6 +201,7 @@ def test_values_that_are_no_image_are_errors(rewards, thing):
     assert [absent.status["ssim"], absent.failures[0]["ssim"].kind] == [[Status.ERROR, Status.OK], "missing"]
 
 
+@pytest.mark.integration
 @FEW
 @given(st.integers(0, 47), st.integers(0, 47), st.integers(0, 2), st.sampled_from([1, 2, 128]))
 def test_one_channel_of_one_pixel_makes_images_differ(rewards, row, column, channel, bit):

@@ -156,6 +156,7 @@ def test_hostile_tables_are_scored_quickly(reward):
     assert time.process_time() - started < 60
 
 
+@pytest.mark.integration
 @given(st.text(alphabet="<>/tabledhr|-\n \\&\"='1x", max_size=80))
 def test_texts_like_tables_are_scored_or_invalid(text):
     for reward in REWARDS:

@@ -80,6 +80,7 @@ def test_unknown_classes_are_scorer_failures(folders):
     assert output.failures[0]["geneval"].kind == "unknown_class"
 
 
+@pytest.mark.integration
 def test_masks_come_with_their_bounding_boxes(folders):
     detector = TransformersDetector(folders("mask2former"), device="cpu")
     assert detector.kind == "masks"
@@ -96,6 +97,7 @@ def test_masks_come_with_their_bounding_boxes(folders):
     assert box_around(np.zeros((4, 4), bool)) == (0, 0, 0, 0)
 
 
+@pytest.mark.integration
 def test_masks_of_large_images_are_downscaled_with_boxes_in_pixels(folders):
     """At 5792 x 5792 pixels, masks of full size took 12 GiB."""
     detector = TransformersDetector(folders("mask2former"), device="cpu")
@@ -110,6 +112,7 @@ def test_masks_of_large_images_are_downscaled_with_boxes_in_pixels(folders):
         assert crop(large, thing).width == pytest.approx(thing.box[2] - thing.box[0], abs=1)
 
 
+@pytest.mark.integration
 def test_zero_shot_detectors_take_any_words(folders):
     detector = TransformersDetector(folders("owlv2"), device="cpu")
     assert detector.kind == "queries"
@@ -165,6 +168,7 @@ def test_classes_with_a_full_stop_are_rejected(folders):
         TransformersDetector(folders("grounding_dino"), device="cpu").detect(PICTURE, ["dog. cat", "ball"])
 
 
+@pytest.mark.integration
 def test_large_images_are_resized_and_boxes_stay_in_their_pixels(folders):
     detector = TransformersDetector(folders("yolos"), device="cpu")
     small, large = (

@@ -96,6 +96,7 @@ def test_clip_distances_are_1_minus_the_cosine(tmp_path):
     assert len(reward.spec.weights) == 1
 
 
+@pytest.mark.integration
 def test_lpips_distances_equal_the_lpips_reward(tmp_path):
     torch.manual_seed(0)
     features = torchvision.models.alexnet(weights=None).features.state_dict()

@@ -75,6 +75,7 @@ def sine(shape, period):
     return np.broadcast_to(np.cos(2 * np.pi * np.arange(shape[1]) / period), shape[:2])[..., None]
 
 
+@pytest.mark.integration
 def test_natural_images_score_no_artefacts():
     values = scores(CONTROLS.values())
     for name in NAMES:
@@ -104,6 +105,7 @@ def test_grids_of_8_levels_are_detected_in_every_control(pattern, period):
         assert max(seen.values()) < 0.9, seen
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("period", [2, 8])
 def test_stronger_grids_score_lower(period):
     for name in ("ramp256", "pink256", "scene256", "chelsea"):

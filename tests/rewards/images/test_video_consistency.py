@@ -41,6 +41,7 @@ def test_flickering_by_hand():
     assert scored(reward, frames)[0] == pytest.approx((255 - np.abs(np.diff(values, axis=0)).mean()) / 255, abs=1e-6)
 
 
+@pytest.mark.integration
 def test_consistency_equals_vbench_with_clip_and_dino(tmp_path):
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}

@@ -141,6 +141,7 @@ def test_every_kind_of_judge_reports_failures(kind, name):
     assert [row[reward.name].kind for row in output.failures] == [failure] * 3
 
 
+@pytest.mark.integration
 def test_judge_requests_overlap():
     with FakeJudge(Sure(0.5), delay_s=0.2) as server:
         reward = point(server, timeout_s=20)

@@ -75,6 +75,7 @@ def test_win_rates_are_those_of_single_comparisons_in_both_orders(judge):
         assert rates[i] == pytest.approx(expected)
 
 
+@pytest.mark.integration
 def test_a_trained_judge_ranks_pictures_by_how_well_they_fit(judge):
     output = judge.score(pictures())
     assert output.values["trained_judge"].tolist() == [1, 0.5, 0]

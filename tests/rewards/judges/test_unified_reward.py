@@ -240,6 +240,7 @@ class TinyModel:
         return Says("\n".join(f"{a.title()} Score:\n Image 1: {v:.12f}\n Image 2: {1 - v:.12f}" for a, v in named))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("build", [qwen2_5_vl, qwen3_vl])
 def test_a_model_behind_the_server_sees_what_the_published_code_shows_it(build):
     """The pictures to the pixel, in order, and the text to the letter: numbers of a real network differ otherwise."""

@@ -75,6 +75,7 @@ def test_choices_follow_the_rule_after_learning_and_are_saved(model):
     assert fresh.state_dict() == reward.state_dict()
 
 
+@pytest.mark.integration
 def test_groups_of_equal_outcomes_teach_nothing(model):
     reward = load("cotrained_pictures", model=model, rule=DARK, device="cpu")
     state = reward.state_dict()["heads"]

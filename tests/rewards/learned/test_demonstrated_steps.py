@@ -85,6 +85,7 @@ def test_images_of_the_last_step_score_most(folder):
     assert torch.isfinite(images.grad).all()
 
 
+@pytest.mark.integration
 def test_what_was_learnt_is_part_of_the_fingerprint(folder, tmp_path):
     arguments = {"steps": 2, "model": str(CLIP), "device": "cpu"}
     one = load("demonstrated_steps", demonstrations=str(folder), **arguments)

@@ -46,7 +46,7 @@ def test_no_linear_model_of_bounded_size_is_further_off_than_the_bound():
     assert (error_bounds(others, more) <= error_bounds(others, inverse) + 1e-6).all()
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_folder_with_a_bound_gives_it_beside_the_score(data, tmp_path):
     path = data(pair(number) for number in range(12))
     done = train_reward(config_of(path, "ensemble=2", "bound={ridge: 0.1}"), tmp_path / "model")

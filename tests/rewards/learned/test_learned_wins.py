@@ -79,6 +79,7 @@ def test_a_pair_is_decided_by_the_query(queried, tmp_path):
     assert chance(without, 180, 0, "fill", "structure") == chance(without, 180, 0, "removal", "residue")
 
 
+@pytest.mark.integration
 def test_the_score_is_a_probability_that_does_not_prefer_a_place(queried):
     forth, back = chance(queried, 180, 0, "fill", "structure"), chance(queried, 0, 180, "fill", "structure")
     assert forth + back == pytest.approx(1.0, abs=0.02)  # the noise of the two pictures differs

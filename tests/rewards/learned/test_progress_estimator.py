@@ -59,6 +59,7 @@ def test_contributions_sum_to_the_outcome_and_fall_on_the_turn_that_decides(fitt
             assert (shares[place] > 0.2) == bool(episode.outcome)
 
 
+@pytest.mark.integration
 def test_labels_without_a_reason_explain_nothing():
     rng = np.random.default_rng(3)
     random = [PlayedEpisode(each.prompt, each.turns, float(rng.random() < 0.5)) for each in episodes(300, 0)]

@@ -92,6 +92,7 @@ def test_published_ids_load_from_the_hub_cache(hub, clip, siglip, hps, aesthetic
         assert [f.sha256 for f in reward.weight_files()] == [f.sha256 for f in local.weight_files()]
 
 
+@pytest.mark.integration
 def test_open_clip_repositories_load_with_their_prefix(hub, open_clip_form):
     hub("laion/tiny", *contents(open_clip_form))
     reward, local = load("clip_score", model="hf-hub:laion/tiny"), load("clip_score", model=open_clip_form)
@@ -376,6 +377,7 @@ def test_unknown_devices_and_dtypes_raise():
         torch_dtype("half")
 
 
+@pytest.mark.integration
 def test_listing_and_describing_import_no_framework():
     """A name's class says its range, needs and source before torch is imported."""
     import subprocess

@@ -70,6 +70,7 @@ def test_clip_score_is_a_fortieth_of_torchmetrics(clip, items):
     np.testing.assert_allclose(40 * scored, expected.detach().clamp(min=0), atol=1e-3)
 
 
+@pytest.mark.integration
 def test_clip_score_depends_on_the_prefix(clip):
     items = answers(40)
     plain, photo = (

@@ -104,6 +104,7 @@ def test_real_media_are_read_from_a_file(tmp_path, clips):
     assert [each.path for each in by_file.weight_files()][-1] == str(file)  # a cache tells other media apart
 
 
+@pytest.mark.integration
 def test_errors_say_what_was_expected(tmp_path):
     with pytest.raises(RewardError, match="real has 3 media; it needs at least 8"):
         load("transported_clip", real=real_clips()[:3], model=str(CLIP))

@@ -77,6 +77,7 @@ def test_vqa_score_depends_on_answer_and_question(vlms):
     assert np.abs(yes - no).max() > 1e-3 and np.abs(yes - other).max() > 1e-3
 
 
+@pytest.mark.integration
 def test_vqa_score_ignores_generation_settings(vlms, tmp_path):
     place = tmp_path / "beams"
     shutil.copytree(vlms["qwen"]["model"], place)

@@ -309,6 +309,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.integration
 @given(st.text(st.sampled_from('[](){}<>"`,:.-+0123456789eEloc_Naif \n'), max_size=80) | JSON.map(json.dumps))
 def test_any_text_is_boxes_or_invalid(text):
     try:

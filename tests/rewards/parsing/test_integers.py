@@ -138,6 +138,7 @@ def in_words(number, rng):
     return tens + (rng.choice(["-", " "]) + SMALL[number % 10] if number % 10 else "")
 
 
+@pytest.mark.integration
 def test_numbers_in_words_are_read():
     rng = random.Random(0)
     for number in [*range(1001), *(rng.randrange(1000, 1_000_000) for _ in range(500))]:

@@ -60,6 +60,7 @@ def test_the_shortest_right_answer_above_the_floor_has_the_bonus():
     assert scores("shortest_right", "ww", [120, 150]) == [0, 0]
 
 
+@pytest.mark.integration
 @given(
     st.lists(st.tuples(st.sampled_from("rw"), st.integers(0, 300)), min_size=1, max_size=6),
     st.randoms(),

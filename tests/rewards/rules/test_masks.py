@@ -62,6 +62,7 @@ def test_500_random_mask_pairs_equal_numpy_in_every_reference_format(tmp_path):
     assert 30 < (np.array(expected) == 1).sum() < 200
 
 
+@pytest.mark.integration
 def test_500_random_boxes_and_polygons_equal_pycocotools_and_numpy():
     rng = np.random.default_rng(1)
     items, expected = [], []

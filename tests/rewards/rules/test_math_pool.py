@@ -105,6 +105,7 @@ def test_missing_library_is_reported(tmp_path):
     assert failed.value.kind == "worker"
 
 
+@pytest.mark.integration
 @linux
 def test_workers_import_no_torch_and_have_a_memory_limit(pool):
     assert pool.equal("1", "1.0", timeout_s=20)

@@ -121,6 +121,7 @@ def test_every_form_of_the_right_answer_is_perfect(reward):
     assert not wrong and set(status) == {Status.OK}
 
 
+@pytest.mark.integration
 def test_wrong_answers_score_0(reward):
     values, status, detail = scores(reward, DIFFERENT)
     assert values == [0] * len(DIFFERENT)

@@ -54,6 +54,7 @@ def test_500_random_texts_equal_an_exhaustive_search(variant):
         )
 
 
+@pytest.mark.integration
 def test_precision_recall_and_f1_equal_torchmetrics():
     from torchmetrics.functional.text.rouge import _rouge_l_score, _rouge_n_score  # the whole asks for nltk's data
 
@@ -206,6 +207,7 @@ def test_bmas_truncates_no_text(encoder):
     assert mixed.status["bmas"] == [Status.OK, Status.INVALID, Status.ERROR, Status.ERROR]
 
 
+@pytest.mark.integration
 @given(st.text(max_size=40), st.lists(st.sampled_from([*WORDS, "[CLS]", "[SEP]", "[PAD]", "?"]), max_size=14))
 def test_bmas_scores_or_rejects_any_answer(encoder_reward, text, words):
     truth = "a red circle"

@@ -68,6 +68,7 @@ def test_the_client_has_the_range_and_the_name_of_the_service_s_reward(service):
         RemoteReward("http://127.0.0.1:9", "clip")
 
 
+@pytest.mark.integration
 def test_health_and_unknown_rewards(service):
     assert httpx.get(f"{service}/health").json()["status"] == "ok"
     assert httpx.post(f"{service}/v1/rewards/other/score", content=b"{}").status_code == 404
@@ -133,6 +134,7 @@ def test_a_full_queue_says_when_to_ask_again(service, tmp_path):
     assert int(refused[0].headers["retry-after"]) >= 1 and "send it again" in refused[0].json()["error"]
 
 
+@pytest.mark.integration
 def test_one_request_sent_several_times_is_scored_once(service):
     line = 'mmrl_rewards_answers_total{reward="text_length",status="ok"}'
     body, before = encode_request(request("slow 0.2", name="twice")), metric(service, line)
@@ -217,6 +219,7 @@ def test_without_a_key_only_this_machine_can_ask():
     assert result.exit_code == 1 and "--api-key-env" in result.stderr
 
 
+@pytest.mark.integration
 def test_paths_of_a_client_are_not_opened(tmp_path):
     """A path reaches the service under a key whose files the client does not send along; it is not opened there."""
     Image.new("RGB", (16, 16)).save(tmp_path / "secret.png")

@@ -83,6 +83,7 @@ def test_a_wrong_answer_that_became_far_likelier_is_still_pulled_down():
     assert gradient.norm() > alone.norm()
 
 
+@pytest.mark.integration
 @each_kind
 def test_it_learns(kind, config):
     policy = TokenPolicy(prompts=4, spread=0.1)

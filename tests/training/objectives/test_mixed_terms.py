@@ -117,6 +117,7 @@ def test_a_resumed_mix_continues_exactly(tmp_path: Path):
     assert torch.equal(straight.policy.logits, resumed.policy.logits)
 
 
+@pytest.mark.integration
 def test_a_balanced_mix_takes_one_term_in_each_update_and_is_resumed(tmp_path: Path):
     def made(name: str):
         policy = TokenPolicy()
@@ -137,6 +138,7 @@ def test_a_balanced_mix_takes_one_term_in_each_update_and_is_resumed(tmp_path: P
     assert resumed.step == 12 and torch.equal(straight.policy.logits, resumed.policy.logits)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "balance",
     [

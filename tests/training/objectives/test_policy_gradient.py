@@ -173,6 +173,7 @@ def test_duplicate_answers_are_computed_once(config):
 # Penalties -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["k2", "weighted_k3", "k3"])
 def test_token_penalties_have_the_gradients_of_divergences(kind):
     """Averaged over many answers of one token: of KL(policy || reference), or for k3 of KL(reference || policy)."""

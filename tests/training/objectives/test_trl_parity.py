@@ -264,6 +264,7 @@ def test_parity_test_detects_different_settings(grpo_trainer, policy, in_float64
     assert (ours[1] - theirs[1]).abs().max() > 1e-4
 
 
+@pytest.mark.integration
 def test_clip_is_active_in_the_parity_cases(policy):
     for name, level in GRID:
         gauges = MetricAccumulator()

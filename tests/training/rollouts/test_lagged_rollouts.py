@@ -82,6 +82,7 @@ def test_rollouts_are_those_of_the_older_parameters(tmp_path):
     made.ahead.close()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("corrected", [False, True])
 def test_runs_are_equal_whatever_the_speed_of_the_thread(tmp_path, corrected):
     for name, reward in (("a", Right()), ("b", Sleepy()), ("c", Sleepy())):

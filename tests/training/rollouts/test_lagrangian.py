@@ -79,6 +79,7 @@ def test_objective_is_maximised_within_the_constraint(make_trainer):
         assert (then > now) == (value < THRESHOLD), "up as long as it is broken, else down"
 
 
+@pytest.mark.integration
 def test_fixed_multipliers_violate_the_constraint(make_trainer):
     trainer = constrained(make_trainer(optimizer={"lr": 0.1}), THRESHOLD)
     trainer.source.advantage_estimator.constraints.each = [Constraint("held", THRESHOLD, most=0.0)]

@@ -62,6 +62,7 @@ def test_beginnings_end_after_a_step_and_are_never_the_whole():
     assert beginnings("a", ";") == [] == beginnings("", ";")
 
 
+@pytest.mark.integration
 def test_states_are_drawn_without_replacement_and_shorter_ones_are_likelier():
     text, rule = "a;b;c;d;e", PartialSolutions(step_end=";", share=0.3, decay=0.5)
     drawn = [rule.states(text, np.random.default_rng(seed)) for seed in range(400)]

@@ -38,6 +38,7 @@ def staged(run, pairs=False):
     return trainer(run, online, objective=StagedObjective(stages), lr=0.3), stages
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("pairs", [False, True])
 def test_stages_are_logged_and_resume_exactly(tmp_path, pairs):
     straight, stages = staged(tmp_path / "a", pairs)

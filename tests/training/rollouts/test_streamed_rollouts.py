@@ -39,6 +39,7 @@ class Drawn(Right):
         return np.random.default_rng([context.seed, len(item.text or ""), item.group]).random()
 
 
+@pytest.mark.integration
 def test_rewards_draw_from_the_seed_of_the_iteration(tmp_path):
     plain, streamed = (lagged_trainer(tmp_path / str(lag), lag, Drawn(), stream=lag == 0) for lag in (-1, 0))
     plain.train()
@@ -46,6 +47,7 @@ def test_rewards_draw_from_the_seed_of_the_iteration(tmp_path):
     assert torch.equal(plain.policy.logits, streamed.policy.logits)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("rows", [4, 6, 9, 12])  # of a micro-batch; a group of 6 lies in one or in two
 def test_streamed_run_equals_a_synchronous_one_to_the_bit(tmp_path, rows):
     settings = {"micro_batch": rows}
@@ -115,6 +117,7 @@ def test_lagged_stream_equals_a_lagged_run(tmp_path, corrected):
         )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("stop", [1, 3, 5])
 def test_resumed_stream_equals_an_uninterrupted_one(tmp_path, stop):
     straight = lagged_trainer(tmp_path / "a", 2, stream=True)

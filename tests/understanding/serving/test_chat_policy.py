@@ -53,6 +53,7 @@ def test_answers_differ_within_a_group_and_repeat_with_the_seed(server):
     assert len(set(first)) > 1
 
 
+@pytest.mark.integration
 def test_passing_failures_are_tried_again_and_others_name_the_server(server):
     server.inject(chat_429=2)
     assert chat(server).rollout(REQUESTS[:1], seed=0).media

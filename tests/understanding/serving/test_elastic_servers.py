@@ -166,7 +166,7 @@ def test_a_run_without_servers_waits_for_one_and_goes_on(replicas, folder_of, tm
     assert f"The run waits 300 s for one that {file} names" in caplog.text
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_run_for_which_no_server_comes_ends_with_the_file_the_wait_and_the_reason(
     replicas, folder_of, tmp_path, monkeypatch
 ):

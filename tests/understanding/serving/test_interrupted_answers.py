@@ -113,7 +113,7 @@ def test_keys_and_values_of_older_weights_are_found(server, policy):
         policy.rollout(REQUESTS, seed=0)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_each_of_two_servers_gets_the_weights_in_the_middle_of_its_answers(folder_of, tmp_path):
     with stub(one=folder_of("qwen3_vl"), other=folder_of("qwen3_vl")) as process:
         policy = policy_of(folder_of("qwen3_vl"), "full")

@@ -52,7 +52,7 @@ def gap(policy, rollout):
     return (policy.score_recording(rollout.recording) - rollout.log_probs).abs()[rollout.mask].mean().item()
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("train", "weights"), [("lora", "lora"), pytest.param("full", "folder", marks=pytest.mark.slow)]
 )
@@ -125,7 +125,7 @@ def test_prefixes_follow_the_prompt_and_samplings_of_requests_count(server, fold
     assert all(text.startswith("I see ") for text in served.media)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_old_adapters_are_unloaded_and_old_folders_removed(server, folder_of, tmp_path):
     policy = policy_of(folder_of("qwen3_vl"))
     policy.serve(settings(server.url_of("lora")), tmp_path)
@@ -150,7 +150,7 @@ def test_videos_are_sent_whose_frames_have_the_times_that_a_server_assumes(serve
         policy.rollout([RolloutRequest(slow, 3, 0)], seed=0)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_another_rate_of_frames_is_found_by_the_proof(server, folder_of, tmp_path):
     """Qwen2.5-VL counts positions by it, and has it in no token."""
     with stub(tiny=folder_of("qwen2_5_vl")) as process:

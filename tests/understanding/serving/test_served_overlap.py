@@ -8,7 +8,7 @@ from mmrl.workflows.train import train
 from tests.understanding.serving.served_run import Outcome, served_config
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overlap", "ages"),
     [

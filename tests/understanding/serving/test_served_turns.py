@@ -44,7 +44,7 @@ def test_served_episodes_have_the_log_probs_of_the_trainer(server, folder_of, tm
     assert "You may look." in policy.vlm.tokenizer.decode(rollout.recording.prompts[0].inputs["input_ids"][0])
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_clips_between_turns_are_sent(server, folder_of, tmp_path):
     policy = player(folder_of("qwen3_vl"))
     policy.serve(settings(server.url_of("lora")), tmp_path)
