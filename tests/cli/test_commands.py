@@ -96,7 +96,7 @@ def test_dry_run_prints_config_and_batch_plan_without_training(workflows):
     assert not workflows.trained
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", [recipe.name for recipe in list_recipes()])
 def test_every_recipe_passes_the_dry_run_check(recipe, monkeypatch):
     from mmrl.build import policies

@@ -120,7 +120,7 @@ def difference(one: Tensor, other: Tensor) -> float:
     return ((one - other).norm() / one.norm()).item()
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize("rewards", REWARDS)
 @pytest.mark.parametrize("algorithm", ["grpo", "diffusion_nft"])
 def test_k_micro_batches_give_the_gradient_of_one(algorithm, rewards, update):

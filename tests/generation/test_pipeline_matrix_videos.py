@@ -12,7 +12,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return build(request.param, tmp_path_factory.mktemp(request.param))
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_replay_is_exact_and_trains(built):
     check_replays(built)
 

@@ -25,7 +25,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return build(request.param, tmp_path_factory.mktemp(request.param))
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_every_family(built, check):
     check(built)
