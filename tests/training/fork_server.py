@@ -299,8 +299,8 @@ def _prepare(order: dict[str, Any]) -> None:
     """Set up a process as ordered: folder, output, Ctrl-C as in a terminal; optionally unprivileged or with less room.
 
     `signals`: sent to itself, one by one, just before its `at`th change of a file or folder (from 1), or before the
-    first one whose path holds `at`. `count_changes`: print them. `largest_file`: bytes. `unprivileged`: drops root.
-    `unread`: its output goes into a closed pipe. `environment`: variables to set.
+    first one whose path holds `at`; compiled modules do not count. `count_changes`: print them. `largest_file`: bytes.
+    `unprivileged`: drops root. `unread`: its output goes into a closed pipe. `environment`: variables to set.
     """
     os.environ.update(order.get("environment", {}))
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -327,6 +327,8 @@ def _watch_changes(at: int | str | None, signals: list[int], tell: bool) -> None
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal changes
+        if arguments and ("__pycache__" in str(arguments[0]) or isinstance(arguments[0], int)):
+            return  # compiled by whoever imports a module first, with a descriptor of the file that was just opened
         if event in WRITING or (event == "open" and isinstance(arguments[2], int) and arguments[2] & writing):
             changes += 1
             if tell:
