@@ -20,7 +20,7 @@ export PIP_REQUIRE_VIRTUALENV := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: bench clean counts demo docs help install lint quickstart test test-all test-browser test-gpu test-integration
+.PHONY: bench clean compiled counts demo docs help install lint quickstart test test-all test-browser test-gpu test-integration
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -36,16 +36,17 @@ quickstart: $(INSTALLED) ## Teach the shipped model to draw (SEEDS=3 trains seed
 	done; \
 	echo "mmrl evaluate $$*"; $(BIN)/mmrl evaluate "$$@"
 
-test: $(INSTALLED) ## Run the tests (8 minutes on two cores)
+compiled: $(INSTALLED)
 	@$(BIN)/python -m compileall -q -j 0 $(PACKAGES)
+
+test: compiled ## Run the tests (8 to 10 minutes on two cores)
 	$(BIN)/python -m pytest
 
-test-integration: $(INSTALLED) ## Run the tests that train, serve, stop and export whole models (12 minutes on two cores)
-	@$(BIN)/python -m compileall -q -j 0 $(PACKAGES)
+test-integration: compiled ## Run the tests that train, serve, stop and export whole models (a quarter of an hour on two cores)
 	$(BIN)/python -m pytest -n4 -m "integration and not slow and not browser and not breadth"
 
 test-all: export HYPOTHESIS_PROFILE ?= thorough
-test-all: $(INSTALLED) ## Run every test but those in a browser: all pipelines, slow ones, more generated cases (an hour)
+test-all: compiled ## Run every test but those in a browser: all pipelines, slow ones, more generated cases (an hour)
 	$(BIN)/python -m pytest -n4 -m "not browser"
 
 test-gpu: $(INSTALLED) ## Run what CUDA computes differently: replay, packing, kernels, reward models, resume (needs a GPU)

@@ -17,6 +17,7 @@ from mmrl.config.loading.section_file import check_map, find_file, read_map
 from mmrl.config.recipes import REWARD_MODELS, recipes_folder
 from mmrl.config.reward_model import RewardModelConfig
 from mmrl.data.media.decode import load_image
+from mmrl.data.media.sample_media import answer_image
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.rewards.learned.error_bound import inverse_precision
@@ -351,8 +352,7 @@ def _with_pictures_of(path: str, samples: Sequence[Sample]) -> list[Sample]:
     folder = Path(path).parent
 
     def placed(answer: Any) -> Any:
-        if isinstance(answer, dict) and isinstance(answer.get("image"), str):
-            answer = answer["image"]
+        answer = answer_image(answer) or answer
         if isinstance(answer, list | tuple):
             return [placed(each) for each in answer]
         if isinstance(answer, str) and not answer.startswith("data:") and (folder / answer).is_file():

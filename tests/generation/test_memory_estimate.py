@@ -231,7 +231,8 @@ def test_every_recipe_has_an_estimate(recipe):
     weights = count_weights(find_architecture(config.policy.model), torch.bfloat16)
     assert estimate.frozen == tuple(weights)
     assert 2**30 < estimate.resident < 140 * 2**30  # of an H200
-    assert estimate.plain.peak > 3 * estimate.recomputed.peak > 0
+    least = 3.5 if recipe.startswith("sd15") else 4  # of a UNet, what is kept between blocks weighs more
+    assert estimate.plain.peak > least * estimate.recomputed.peak > 0
     assert 10**5 < estimate.trained < 10**9
     assert all(figures for _, figures in estimate.rows())
 
