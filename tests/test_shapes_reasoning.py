@@ -30,7 +30,7 @@ def test_a_few_iterations_raise_the_reward(tmp_path):
     assert after["greedy_evaluation/total"] > before["greedy_evaluation/total"] + 0.12
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_the_length_of_chains_can_be_rewarded_beside_the_answer(tmp_path):
     rewards = "rewards=[{name: numeric}, {name: length, weight: 0.2, args: {limit: 4, slack: 60}}]"
     before, after = evaluations(

@@ -45,8 +45,8 @@ def run_installed(installed: Path, code: str, *arguments: str) -> str:
 
 
 @pytest.mark.integration
-def test_wheel_contains_the_files_of_the_repository(repository, wheel):
-    """Every code file, recipe, published result, weight and type marker, and nothing but them."""
+def test_wheel_contains_the_files_of_the_repository_and_declares_licence_and_command(repository, wheel):
+    """The files are every code file, recipe, published result, weight and type marker, and nothing but them."""
     files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {
         prefix + path.relative_to(folder).as_posix()
@@ -62,10 +62,6 @@ def test_wheel_contains_the_files_of_the_repository(repository, wheel):
     }
     assert {"mmrl/__init__.py", "mmrl/py.typed", "mmrl_kernels/__init__.py", "mmrl_kernels/py.typed"} <= expected
     assert files == expected and "mmrl_shapeworld/benchmarks/overrides.yaml" in files
-
-
-@pytest.mark.integration
-def test_wheel_declares_its_licence_and_command(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (points,) = [name for name in names if name.endswith("dist-info/entry_points.txt")]
@@ -77,14 +73,11 @@ def test_wheel_declares_its_licence_and_command(wheel):
 
 
 @pytest.mark.integration
-def test_imported_packages_are_the_installed_ones(installed):
+def test_installed_copy_is_imported_and_lists_its_recipes_outside_the_repository(installed):
     code = "import mmrl, mmrl_kernels; print(mmrl.__file__); print(mmrl_kernels.__file__)"
     files = [Path(line) for line in run_installed(installed, code).split("\n") if line]
     assert files == [installed / "mmrl" / "__init__.py", installed / "mmrl_kernels" / "__init__.py"]
 
-
-@pytest.mark.integration
-def test_recipes_are_listed_outside_the_repository(installed):
     code = "import sys; from mmrl.cli import main; sys.argv[0] = 'mmrl'; main()"
     listed = run_installed(installed, code, "recipes", "list")
     assert "quickstart" in listed

@@ -35,10 +35,10 @@ from mmrl.rollout_request import RolloutRequest
 from tests.generation import tiny_pipelines as tiny
 
 TINY = [
-    *("sd3", "flux_kontext", "wan22"),
+    *("sd3", "flux_kontext"),
     *(
         pytest.param(name, marks=pytest.mark.slow)
-        for name in ("sd15_inpaint_9_channels", "sdxl", "qwen_image", "ltx2", "flux2_klein")
+        for name in ("wan22", "sd15_inpaint_9_channels", "sdxl", "qwen_image", "ltx2", "flux2_klein")
     ),
 ]
 ROWS = 2

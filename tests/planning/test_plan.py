@@ -28,7 +28,7 @@ def plan() -> Plan:
     return plan_run(load_config("quickstart", list(SMALL)), 16, assumed={"straggler": 0.0}, repeats=1)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_more_devices_are_faster_until_the_calls_are_dealt(plan):
     seconds = {each.devices: each.best.seconds.total for each in plan.forecasts}
     assert list(seconds) == [1, 2, 4, 8, 16]

@@ -45,7 +45,7 @@ def test_a_stitched_trace_calls_the_tool_for_each_step_as_long_as_there_are_turn
     assert call_traces.stitched_turns(calculation_of("9-1"), 5) == [call_of_text("9-1"), "8"]
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_real_traces_have_repairs_and_fewer_calls():
     real, stitched = (outcomes(split) for split in (call_traces.REAL, call_traces.STITCHED))
     assert any(outcome["problems"] for _, outcome in real) and not any(outcome["problems"] for _, outcome in stitched)

@@ -45,7 +45,7 @@ def test_motion_is_what_the_silhouette_leaves():
     assert motion_of([frames[0]] * 3) == 0 and motion_of([frames[0], frames[2]]) == 1
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_pairs_are_ordered_by_identity_and_prompts_name_two_things():
     pairs, frames = ordered_pairs(16)
     assert 4 <= len(pairs.samples) == len(frames) <= 16 and pairs.clean.shape[1:] == (2, 4, FRAMES, 8, 8)

@@ -39,7 +39,7 @@ def undisturbed(fork_server, tmp_path_factory):
     return RUN.undisturbed(fork_server, tmp_path_factory.mktemp("decoder"))
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_the_decoder_learns_first_alone_and_then_with_the_generator(undisturbed):
     run, _ = undisturbed
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -89,7 +89,7 @@ def drawing_words() -> list[str]:
     ]
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_painter_that_is_the_policy_learns_from_what_a_trained_model_writes(fork_server, tmp_path):
     child = fork_server.start(tmp_path, "train", "quickstart", *drawing_words())
     assert child.wait() == 0, child.output_text()

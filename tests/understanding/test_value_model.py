@@ -103,7 +103,7 @@ def test_values_begin_at_0_and_are_saved_with_the_head(folder_of, tmp_path, trai
         other.load(tmp_path)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_models_that_scale_their_outputs_are_refused(folder_of):
     with pytest.raises(ConfigError, match="changes its outputs after the output layer"):
         ValueModel.from_config(config(folder_of("gemma3n")))

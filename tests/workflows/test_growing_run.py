@@ -44,7 +44,7 @@ def test_edits_become_pictures_to_edit(straight):
     assert rows[-1]["prompts/added"] == len(found) and any(row["prompts/added_in_batch"] for row in rows)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_it_resumes_to_the_bit(straight, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(straight, folder)

@@ -100,7 +100,7 @@ def test_noisy_latents_are_judged_better_by_a_head_that_was_trained_on_noise(mod
     assert right > 0.85 and right > wrong + 0.1
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_axes_and_weights_of_axes(models, judged):
     folder, samples = str(models["noisy"].folder), judged[0][:8]
     items = inputs(samples, judged[1][0][:8])

@@ -83,7 +83,7 @@ def test_factors_that_are_missing_or_do_not_fit_are_named(tmp_path):
         train_reward(recipe(path, RANKED, "axes=[one, two]"), tmp_path / "c")
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_factor_pairs_are_in_no_order_and_have_every_factor():
     samples = preferences.samples("factors-development")
     match = torch.tensor([each.metadata["factors"]["match"] for each in samples])

@@ -120,7 +120,7 @@ def test_axes_may_disagree_and_scores_may_be_absolute(data, tmp_path):
     assert values[0] > values[1] > values[2]
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_raters_of_opposite_tastes_have_latent_vectors(data, tmp_path):
     def judged(number):
         likes_dark = number % 2 == 1

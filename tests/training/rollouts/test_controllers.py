@@ -178,7 +178,7 @@ class Wider(Controller):
         return {"environment.max_turns": 1 + number}
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_the_most_turns_of_an_episode_are_moved(tmp_path):
     keys = ("data.groups=2", "data.group_size=4", "data.validation=null", "evaluation={}", "run.display=quiet")
     own = (f"data.controller={{name: '{__file__}:Wider', every: 1}}", "training.iterations=2", "run.pictures=0")
