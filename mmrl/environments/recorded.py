@@ -54,7 +54,7 @@ class RecordedTraces:
                 (`mmrl.environments.step_judge`).
             distance: of a point from the recorded one where a step has no boxes, in fractions of the screen.
             least_f1: of the words of a text and the recorded one.
-            space: the coordinate space of actions (pixel, of the screen as the policy sees it, norm_1 or norm_1000);
+            space: the coordinate space of actions (pixel, of the screen as the policy reads it, norm_1 or norm_1000);
                 None: that of the sample.
             patch_text: the text after a mismatch; {action} stands for the recorded action.
             max_turns: actions of an episode.
@@ -152,7 +152,7 @@ class RecordedEpisode:
 
     def _size(self) -> ScreenSize:
         width, height = image_size(self._screen, self._sample.id)
-        seen = self._reader.image(self._screen, self._sample.id).size
+        seen = self._reader.input_size(width, height)
         return ScreenSize((float(width), float(height)), (float(seen[0]), float(seen[1])))
 
     def _observation(self, action: str | None, step: RecordedStep, verdict: StepVerdict) -> Observation | None:

@@ -22,7 +22,7 @@ _DIRECTED = ("scroll", "swipe")
 
 @dataclass(frozen=True)
 class ScreenSize:
-    """The size of a screen in its file, and as the policy sees it within its pixel budget."""
+    """The size of a screen in its file, and as an input of the policy."""
 
     file: Size
     seen: Size

@@ -74,8 +74,8 @@ class ToolContext:
         return self._observed[index - len(self.sample.images)]
 
     def input_size(self, index: int) -> tuple[int, int]:
-        """Return width and height of a picture within the policy's pixel budget, in whose pixels it may answer."""
-        return self.reader.budget.image.size(*self.image(index).size)
+        """Return width and height of a picture as an input of the policy, in whose pixels it may answer."""
+        return self.reader.input_size(*self.image(index).size)
 
     def with_images(self, images: tuple[Image.Image, ...]) -> ToolContext:
         """Return the context after an observation with these pictures."""

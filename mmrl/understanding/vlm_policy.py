@@ -41,7 +41,7 @@ from mmrl.understanding.serving.served_engine import ServedEngine
 from mmrl.understanding.serving.weight_routes import build_route
 from mmrl.understanding.serving.weight_versions import VersionFolders
 from mmrl.understanding.speculative_engine import build_engine
-from mmrl.understanding.tasks.coordinates import CoordinateFormat, coordinate_format
+from mmrl.understanding.tasks.coordinates import CoordinateFormat, coordinate_format, model_input_sizes
 from mmrl.understanding.turn_rollout import Trajectory, TurnWriter
 from mmrl.understanding.vlm import (
     VLM,
@@ -76,6 +76,7 @@ class VLMPolicy(TokenPolicy):
         self.engine: RolloutEngine = build_engine(vlm, self.attention, sampling)
         self._checked_media: set[tuple[bool, ...]] = set()  # (images, videos) kinds that were shown to reach the loss
         self.reader = reader_of(media)
+        self.reader.resized_by_model = model_input_sizes(vlm.processor, self.reader.budget.image)
         self._encoder = PromptEncoder(vlm, self.reader)
         self.environment: Environment | None = None
         self._context: int | None = None

@@ -13,6 +13,7 @@ TEACHER = "models={teacher: {model: 'shapeworld:sums'}}"
 PARTNER = "models={partner: {model: 'shapeworld:sums', train: lora}}", "stages=[{iterations: 2, train: partner}]"
 MIX = "algorithm={name: mix, terms: [{name: grpo}, {name: distill, teacher: teacher, weight: 0.2}]}"
 
+REPHRASED = "data.starts={name: rephrasing, args: {prompt: Say it again}}"
 WRITTEN = "algorithm={{name: online_dpo, writers: {{{0}}}}}"
 BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
 
@@ -25,6 +26,8 @@ BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
         (["models={t: {model: x, optimizer: {lr: 0.1}}}"], "an optimizer of a trained model alone"),
         (["models={t: {model: x}, s: {of: t}}"], "models.s.of: t is not trained here; snapshots follow policy"),
         ([*PARTNER, "optimizer.schedule=cosine"], "models.partner.optimizer.schedule: cosine ends with the run"),
+        ([REPHRASED, "algorithm={name: online_dpo}"], "data.starts: a pair is two answers to the same prompt"),
+        ([REPHRASED, "algorithm={name: p3o}"], "data.starts: p3o compares answers to the same prompt"),
         (
             [*PARTNER, "stages=[{iterations: 1, train: other}]"],
             "stages.0.train: other is not trained in this run, and policy",

@@ -156,6 +156,10 @@ def test_texts_count_by_words_or_letter_by_letter():
 def test_pixels_are_those_of_the_policys_own_input(sample):
     (step, *_), _ = play(sample, ["24, 40"], reader=small_reader(10_000))  # 100 x 100 of 200 x 200
     assert step.rewards["match"] == 1 and step.observation.images[0].size == (100, 100)
+    reader = small_reader(10_000)
+    reader.resized_by_model = lambda size: (50.0, 25.0)  # a processor with limits by itself
+    (step, *_), _ = play(sample, ["12, 10"], reader=reader)
+    assert step.rewards["match"] == 1
 
 
 @pytest.mark.parametrize(

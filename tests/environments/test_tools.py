@@ -65,6 +65,10 @@ def test_pixels_are_those_of_the_policy_input(tmp_path):
     assert context.input_size(0) == (200, 100)
     (part,) = load_tool("crop", side=100, space="pixel").call(context, {"box": [50, 25, 100, 50]}).images
     assert part.getpixel((0, 0)) == (100, 50, 7)
+    context.reader.resized_by_model = lambda size: (size[0] / 4, size[1] / 2)  # a processor with limits by itself
+    assert context.input_size(0) == (100, 100)
+    (part,) = load_tool("crop", side=100, space="pixel").call(context, {"box": [25, 25, 50, 50]}).images
+    assert part.getpixel((0, 0)) == (100, 50, 7)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,29 @@ def rows(**columns):
     ]
 
 
+@pytest.mark.parametrize("aggregation", ["sum", "gdpo", "pareto"])
+def test_an_invalid_answer_is_never_better_off_with_a_negative_weight(aggregation):
+    """What a penalty costs a good answer that is read must not be spared by an answer that cannot be read."""
+    suite = RewardSuite([(scripted("copied"), -1.0), (scripted("good"), 1.0)], aggregation=aggregation)
+    output = suite.score(rows(copied=[GARBAGE, 60.0, 0.0], good=[5.0, 5.0, 5.0]))
+    assert output.values["copied"].tolist() == [100.0, 60.0, 0.0]
+    total = output.values["total"].tolist()
+    assert total[0] < total[1] < total[2]
+    assert output.status["total"] == [Status.INVALID, Status.OK, Status.OK]
+
+
+def test_an_invalid_answer_is_not_scored_if_a_negative_weight_has_no_worst_value():
+    class Unbounded(Reward):
+        name, needs, range = "distance", (), (0.0, math.inf)
+
+        def score_one(self, item):
+            raise InvalidAnswer("unreadable")
+
+    output = RewardSuite([(Unbounded(), -1.0)]).score(rows(distance=[0.0]))
+    assert output.status["total"] == [Status.ERROR] and math.isnan(output.values["total"][0])
+    assert output.failures[0]["distance"].kind == "unbounded" and "unreadable" in output.detail[0]["distance"]
+
+
 def test_total_is_weighted_and_unknown_with_an_unknown_part():
     suite = RewardSuite([(scripted("a", low=-1.0), 2.0), (scripted("b"), -0.5)])
     output = suite.score(rows(a=[1.0, FAIL, GARBAGE, 3.0], b=[4.0, 1.0, 2.0, FAIL]))

@@ -25,6 +25,15 @@ def test_input_size_is_that_of_the_processor_patches(qwen, size, budget):
     assert model_input_sizes(qwen, budget)(size) == (grid[2] * patch, grid[1] * patch)
 
 
+@pytest.mark.integration
+def test_environments_know_the_size_at_which_a_policy_reads_a_picture(player):
+    policy = player("qwen2_5_vl")
+    images = policy.vlm.processor.image_processor
+    grid = images(images=[Image.new("RGB", (300, 90))], return_tensors="pt")["image_grid_thw"][0].tolist()
+    assert policy.reader.input_size(300, 90) == (grid[2] * images.patch_size, grid[1] * images.patch_size)
+    assert policy.reader.input_size(300, 90) != (300, 90)
+
+
 def test_input_size_of_other_processors_is_the_fitted_image():
     class Tiles:
         image_processor = type("Processor", (), {"size": {"height": 336, "width": 336}, "patch_size": 14})

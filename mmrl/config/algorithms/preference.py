@@ -118,6 +118,8 @@ class OnlineDPOConfig(DPOConfig):
         yield from source_errors(self.samples_from, config)
         if self.writers is not None:
             yield from self._writer_errors(self.writers, config)
+        elif config.data.starts is not None:
+            yield "data.starts: a pair is two answers to the same prompt: leave it out, or choose grpo"
         together = 2 if self.pairing == "best_worst" else config.data.group_size
         micro_batch = config.data.micro_batch or together
         if micro_batch < together:

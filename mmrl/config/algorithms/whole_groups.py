@@ -28,6 +28,8 @@ class WholeGroupsConfig(AlgorithmConfig):
             yield f"data.micro_batch: {rows} rows cut a group of {size}, which {self.name} compares: take a multiple"
         if config.data.replay is not None:
             yield f"data.replay: {self.name} compares the answers of an iteration: leave it out, or choose grpo"
+        if config.data.starts is not None:
+            yield f"data.starts: {self.name} compares answers to the same prompt: leave it out, or choose grpo"
 
 
 class P3OConfig(WholeGroupsConfig):

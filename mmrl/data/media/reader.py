@@ -63,6 +63,18 @@ class MediaReader:
 
     def __init__(self, budget: MediaBudget, decoder: Decoder = "auto") -> None:
         self.budget, self._decoder = budget, decoder
+        self.resized_by_model: Callable[[tuple[float, float]], tuple[float, float]] | None = None
+        """Maps the size of an image in its file to its size as an input of the model that reads it; None: unknown."""
+
+    def input_size(self, width: int, height: int) -> tuple[int, int]:
+        """Return width and height of an image as the model reads it, in whose pixels the model answers.
+
+        They are those within the budget, where nothing is known of the model.
+        """
+        if self.resized_by_model is None:
+            return self.budget.image.size(width, height)
+        seen = self.resized_by_model((width, height))
+        return round(seen[0]), round(seen[1])
 
     def image(self, reference: str, sample_id: str | None = None) -> Image.Image:
         """Return an RGB image.

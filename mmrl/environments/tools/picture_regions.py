@@ -31,7 +31,7 @@ def check_space_setting(tool: str, space: str) -> Space:
 def box_in_picture(context: ToolContext, index: int, box: Box, space: Space) -> tuple[int, int, int, int]:
     """Return a box in whole pixels of a picture at its full size: at least 1 by 1, clipped at the edges.
 
-    In the space `pixel`, boxes count pixels of the policy's input, which is within the pixel budget.
+    In the space `pixel`, boxes count pixels of the policy's input: within the pixel budget, in the processor's patches.
 
     Raises:
         CallRejected: there is no such picture, or the box is empty, swapped or outside.

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.rewards.core.cache import ScoreCache
-from mmrl.rewards.core.cascade import check_cascade, submit_parts
+from mmrl.rewards.core.cascade import check_cascade, stopped_value, submit_parts
 from mmrl.rewards.core.executor import BATCHES_AT_ONCE, DaemonPool, RewardWorker, WeightedReward
 from mmrl.rewards.core.reward import Reward, TrainerMethods
 from mmrl.rewards.core.reward_aggregation import Aggregation, aggregate, gated, withheld
-from mmrl.rewards.core.reward_errors import RewardError, Status
+from mmrl.rewards.core.reward_errors import Failure, RewardError, Status
 from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, Scope, merge_outputs
 
 _severity = (Status.OK, Status.STOPPED, Status.INVALID, Status.TIMEOUT, Status.ERROR)
@@ -152,7 +152,8 @@ class RewardSuite(TrainerMethods, Scorer):
         scores.result()
 
     `total` is the weighted sum, NaN where any of its terms is NaN (but see `renormalise`). A reward whose direction is
-    "lower" is subtracted. A reward of weight 0 is measured, and not part of the total. A reward with `counts_if` is
+    "lower" is subtracted. A reward of weight 0 is measured, and not part of the total. With a weight below 0 an invalid
+    answer has the best value of the reward, the worst for its total. A reward with `counts_if` is
     part of it only in answers whose other reward reaches a threshold. A reward with `after` scores only the answers
     that earlier ones let through (`mmrl.rewards.core.cascade`).
     """
@@ -264,7 +265,7 @@ class RewardSuite(TrainerMethods, Scorer):
         """Return the outputs of all rewards as one, with the total."""
         merged = RewardOutput({}, {}, [{} for _ in batch], events=[[] for _ in batch], failures=[{} for _ in batch])
         for part, output in zip(self.parts, outputs, strict=True):
-            self._add(merged, part.reward, output)
+            self._add(merged, part.reward, _with_worst_values(part, output))
         for part, output in zip(self.parts, outputs, strict=True):
             self._add_events(merged, part, output)
         total = self._total(merged, [item.group for item in batch])
@@ -326,6 +327,30 @@ class RewardSuite(TrainerMethods, Scorer):
         name, least = part.counts_if.reward, float(np.float32(part.counts_if.at_least))  # rounded as values are
         sign = self._states[name].spec.sign
         return withheld(own, values[name].astype(np.float64) * sign, least * sign)
+
+
+def _with_worst_values(part: WeightedReward, output: RewardOutput) -> RewardOutput:
+    """Return the scores of a part in which invalid answers have the worst value, which its weight's sign decides.
+
+    A reward by itself gives them the worst value for a weight above 0, which below 0 is the best. Without such a value
+    they are not scored.
+    """
+    name = part.reward.name
+    rows = [row for row, status in enumerate(output.status[name]) if status is Status.INVALID]
+    if part.weight >= 0 or not rows:
+        return output
+    worst = stopped_value(part.reward, part.weight)
+    column = output.values[name].copy()
+    column[rows] = worst if math.isfinite(worst) else math.nan
+    output = replace(output, values=output.values | {name: column})
+    if math.isfinite(worst):
+        return output
+    status, detail = list(output.status[name]), [dict(each) for each in output.detail]
+    failures = [dict(each) for each in output.failures]
+    for row in rows:
+        text = f"{name} has no worst value for an invalid answer with a weight below 0: {detail[row].get(name)}"
+        status[row], detail[row][name], failures[row][name] = Status.ERROR, text, Failure("unbounded")
+    return replace(output, status=output.status | {name: status}, detail=detail, failures=failures)
 
 
 @dataclass(frozen=True)

@@ -310,16 +310,36 @@ class TrueBoxes:
         return any(box.label is not None for box in self.boxes)
 
     def in_common_space(self, answered: Sequence[Box]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return answered [N, 4] and true [M, 4] boxes in one space: in pixels, if the picture's size is known.
+        """Return answered [N, 4] and true [M, 4] boxes in one space, in which the picture has `common_size`.
 
-        Boxes that are equal as fractions come out equal as floats.
+        If the picture's size is known, the unit is as long across as down: a pixel, or a thousandth of one where both
+        spaces are norm_1000, whose whole numbers are exact so. Boxes that are equal as fractions come out equal as
+        floats.
         """
         return self._array(answered, self.answer_space), self._array(
             [box.box for box in self.boxes], self.reference_space
         )
 
+    @property
+    def common_size(self) -> Size:
+        """The picture's width and height in the unit of `in_common_space`.
+
+        Raises:
+            ScoringFailed: the unit is a pixel, and the picture's size is not known.
+        """
+        if self.size is None:
+            if self._common == "pixel":
+                raise ScoringFailed("boxes in pixel need references['size'] = [width, height]", "reference")
+            return extent(self._common)
+        times = 1000.0 if self._common == "norm_1000" else 1.0
+        return self.size[0] * times, self.size[1] * times
+
+    @property
+    def _common(self) -> Space:
+        return self.reference_space if self.reference_space == self.answer_space else "norm_1"
+
     def _array(self, boxes: Sequence[Box], space: Space) -> NDArray[np.float64]:
-        common: Space = self.reference_space if self.reference_space == self.answer_space else "norm_1"
+        common = self._common
         values = np.array([convert_box(box, space, common, self.size) for box in boxes], np.float64).reshape(-1, 4)
         return values * (self.size * 2) if self.size and common != "pixel" else values
 

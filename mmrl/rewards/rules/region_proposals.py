@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.parsing.boxes import Space, extent, parse_boxes, true_boxes
+from mmrl.rewards.parsing.boxes import Space, parse_boxes, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.rules.region_iou import Boxes, SpaceReward, pairwise_iou
 
@@ -80,13 +80,7 @@ class RegionProposals(SpaceReward):
             raise ScoringFailed("references['answer'] has no boxes, so there is nothing to look for", "reference")
         answered = parse_boxes(answer_text(item.text or "", resolve_form(item)), truth.answer_space, truth.size)
         regions, things = truth.in_common_space(answered[: self.most])
-        if truth.size is not None:
-            size = truth.size
-        elif truth.reference_space == "pixel":
-            raise ScoringFailed("boxes in pixel need references['size'] = [width, height]", "reference")
-        else:
-            size = extent(truth.reference_space if truth.reference_space == truth.answer_space else "norm_1")
-        return self.parts(regions, things, size)
+        return self.parts(regions, things, truth.common_size)
 
     def parts(self, regions: Boxes, things: Boxes, size: tuple[float, float]) -> dict[str, float]:
         """Return the mean and its parts, of regions [K, 4] and things [M, 4] in a picture of a width and height."""

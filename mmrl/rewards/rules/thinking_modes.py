@@ -6,6 +6,7 @@ AutoThink, arXiv:2505.10832. Its first stage holds both modes in balance over a 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,12 +29,13 @@ VALUES: Mapping[tuple[bool, bool], float] = {
 class ThinkingMode(Reward):
     """1 for a right answer after thoughts and 0 for a wrong one, 2 for a right direct answer and -1 for a wrong one.
 
-    Thoughts are what stands between <think> and </think>; white space and `ellipsis`, which a prompt may begin them
-    with, are none. With `balance` above 0, the answers of the mode whose share of the batch exceeds its target move
-    towards -1, the more the larger the excess is: a right one by 1 at an excess of 1 / balance.
+    Thoughts are all that precedes the last </think>; the tags, white space and `ellipsis`, which a prompt may begin
+    them with, are none. With `balance` above 0, the answers of the mode whose share of the batch exceeds its target
+    move towards -1, the more the larger the excess is: a right one by 1 at an excess of 1 / balance.
     """
 
     name, needs, range = "thinking_mode", ("text",), (-1.0, 2.0)
+    version = "2"
     source = "AutoThink, arXiv:2505.10832"
 
     def __init__(
@@ -95,9 +97,10 @@ class ThinkingMode(Reward):
 
 
 class Thinks(Reward):
-    """1 for an answer with thoughts between <think> and </think>, 0 for a direct one."""
+    """1 for an answer with thoughts before its last </think>, 0 for a direct one."""
 
     name, needs, range = "thinks", ("text",), (0.0, 1.0)
+    version = "2"
     source = "text between tags"
 
     def __init__(self, ellipsis: str = "...") -> None:
@@ -110,9 +113,12 @@ class Thinks(Reward):
 def thinks(text: str, ellipsis: str = "...") -> bool:
     """Return whether an answer has thoughts; one that was cut off in them has.
 
+    All that precedes the last `</think>` is hidden from the rewards of answers (`strip_thinking`), and so are thoughts,
+    in however many tags they stand, or beside them.
+
     >>> thinks("<think>3+5=8</think>8"), thinks("<think> ... </think>8"), thinks("8")
     (True, False, False)
     """
-    before, found, after = text.partition("<think>")
-    thoughts = (after if found else before if "</think>" in text else "").partition("</think>")[0].strip()
-    return bool(thoughts.removeprefix(ellipsis).strip())
+    hidden, _, visible = text.rpartition("</think>")
+    parts = [*re.split("</?think>", hidden), visible.partition("<think>")[2]]
+    return any(part.strip().removeprefix(ellipsis).strip() for part in parts)

@@ -322,10 +322,11 @@ def merge_duplicates(
     weights: Tensor,  # [B, T] of each decision's term in the loss
     credit: Tensor,  # [B, T]
 ) -> tuple[list[int], Tensor, Tensor]:  # K rows of the B that differ, in order; [K, T] weights; [K] how many each is
-    """Merge rows of a group with the same tokens and the same advantages into one, whose weight is their sum.
+    """Merge rows of a group with the same start, tokens and advantages into one, whose weight is their sum.
 
     The loss and its gradient stay what they were, up to rounding; short answers (a letter, a count) often repeat, and
-    cost a fraction. Rollouts without token ids keep all their rows, as do rows of several turns: what they observed
+    cost a fraction. Equal tokens after another prompt or prefix have other probabilities, and so have those that older
+    weights wrote. Rollouts without token ids keep all their rows, as do rows of several turns: what they observed
     between equal tokens may differ.
     """
     if rollout.token_ids is None:
@@ -337,7 +338,9 @@ def merge_duplicates(
     deserved = [tuple(row) for row in credit.where(trained, torch.inf).tolist()]  # unscored rows are never merged
     several = [False] * rollout.rows if rollout.episodes is None else [len(each.texts) > 1 for each in rollout.episodes]
     own = [row if alone else None for row, alone in enumerate(several)]
-    keys = zip(rollout.group_index.tolist(), written, deserved, own, strict=True)
+    starts = rollout.starts or [None] * rollout.rows
+    versions = [None] * rollout.rows if rollout.versions is None else map(tuple, rollout.versions.tolist())
+    keys = zip(rollout.group_index.tolist(), starts, versions, written, deserved, own, strict=True)
     for row, key in enumerate(keys):
         place = places.setdefault(key, len(rows))
         if place == len(rows):

@@ -57,6 +57,10 @@ def test_answers_in_thousandths_are_the_same():
     pixels = scored([[8, 8, 28, 28], [76, 76, 96, 96]])[0]
     other = scored([[80, 80, 280, 280], [760, 760, 960, 960]], load("region_proposals", space="norm_1000"))[0]
     assert other == pytest.approx(pixels)
+    thousandths = {"answer": [{"box": [10 * edge for edge in box]} for box in THINGS], "space": "norm_1000"}
+    for size in ([100, 100], None):
+        both = scored([[80, 80, 280, 280], [760, 760, 960, 960]], size=size, **thousandths)[0]
+        assert both == pytest.approx(pixels)
 
 
 @pytest.mark.parametrize("text", ["", "Somewhere.", "[[1, 2, 3]]", "[[5, 5, 1, 1]]"])

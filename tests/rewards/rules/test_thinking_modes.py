@@ -37,10 +37,14 @@ def test_the_mode_that_is_too_common_loses_and_the_other_one_does_not():
         ("<think>\n...\nWell,</think>7", True),
         ("3+4</think>7", True),
         ("<think>cut off", True),
+        ("<think></think><think>3+4</think>7", True),
+        ("<think></think>3+4</think>7", True),
+        ("3+4<think></think>7", True),
+        ("<think></think><think>3+", True),
         ("7", False),
     ],
 )
-def test_thoughts_are_what_stands_between_the_tags(text, expected):
+def test_thoughts_are_all_that_precedes_the_last_closing_tag(text, expected):
     assert thinks(text) is expected
     assert load("thinks").score([RewardInput("0", 0, "?", text=text)]).values["thinks"].tolist() == [expected]
 

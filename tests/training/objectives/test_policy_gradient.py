@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.distributions import Categorical, kl_divergence
@@ -21,6 +23,7 @@ from mmrl.config.algorithms.policy_gradient import (
 )
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability
+from mmrl.rollout_request import RowStart
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient, resolve_settings
 from tests.training.objectives.scored_batches import (
@@ -168,6 +171,23 @@ def test_duplicate_answers_are_computed_once(config):
     torch.testing.assert_close(found[0][0], found[1][0])
     assert found[0][1].values() == pytest.approx(found[1][1].values(), rel=1e-5)
     assert found[0][0].norm() > 0.01 and max(merging.replayed) < max(whole.replayed) - 2
+
+
+@pytest.mark.parametrize("apart", ["starts", "versions"])
+def test_equal_answers_of_a_group_after_other_prompts_or_by_other_weights_are_not_merged(apart):
+    """The two prompts of a batch become the two phrasings, or the two behaviour policies, of one group."""
+    found = []
+    for policy in (Counting(length=1, vocabulary=2), Counting(ALL_ROWS, length=1, vocabulary=2)):
+        batch = batch_of(policy, [1.0] * 16, n=8)
+        prompt = batch.rollout.recording.prompts
+        told = {
+            "starts": [RowStart("rephrased") if each else None for each in prompt.tolist()],
+            "versions": prompt[:, None].expand_as(batch.rollout.mask),
+        }
+        one_group = torch.zeros_like(batch.rollout.group_index)
+        rollout = replace(batch.rollout, group_index=one_group, **{apart: told[apart]})
+        found.append(gradient_of(objective(moved(policy), GRPOConfig()), policy, [replace(batch, rollout=rollout)])[0])
+    torch.testing.assert_close(found[0], found[1])
 
 
 # Penalties -----------------------------------------------------------------------------------------------------------
