@@ -145,6 +145,7 @@ def test_gradients_through_latents_are_those_through_the_picture(make_policy, re
     ("name", "sampling"),
     [
         ("sd3", {"transition": {"name": "flow_sde", "noise_level": 0.7}, "window": {"size": 2, "low": 1, "high": 3}}),
+        ("sd3", {"transition": {"name": "flow_sde"}, "window": {"low": 2, "before": "noise"}, "steps": 5}),
         ("sd15", {"transition": {"name": "ddim", "noise_level": 1.0}, "steps": 4}),
         ("lcm", {}),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import peft
 import pytest
 import torch
 import transformers
@@ -119,6 +120,23 @@ def test_adapters_of_another_rank_raise(make_policy, tmp_path):
     narrower = PipelinePolicy(tiny.build("sd3"), tiny.sampling("sd3"), lora=LoraConfig(rank=4, targets=("to_q",)))
     with pytest.raises(ConfigError, match="they differ in"):
         narrower.load(tmp_path)
+
+
+@pytest.mark.parametrize("train", ["lora", "full"])
+def test_a_lora_that_the_pipeline_came_with_must_be_fused_first(train, requests):
+    """A trained LoRA would switch it off, and leave its layers out; fused, it is part of the reference."""
+    pipeline, base = tiny.build("sd3"), tiny.build("sd3")
+    pipeline.transformer.add_adapter(peft.LoraConfig(r=2, target_modules=["to_q"]), "few_steps")
+    with torch.no_grad():
+        for name, parameter in pipeline.transformer.named_parameters():
+            parameter += "lora_B" in name
+    with pytest.raises(ConfigError, match=r"transformer has a LoRA.*fuse_lora"):
+        PipelinePolicy(pipeline, tiny.sampling("sd3"), train=train)
+    pipeline.fuse_lora()
+    pipeline.unload_lora_weights()
+    fused, plain = (PipelinePolicy(each, tiny.sampling("sd3"), train=train) for each in (pipeline, base))
+    assert len(fused.parameters_to_train()) == len(plain.parameters_to_train())
+    assert not torch.equal(fused.rollout(requests, seed=0).clean, plain.rollout(requests, seed=0).clean)
 
 
 def test_unknown_targets_and_denoisers_raise(make_policy):

@@ -6,7 +6,12 @@ from itertools import pairwise
 
 import pytest
 import torch
-from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
+from diffusers import (
+    DDIMScheduler,
+    DPMSolverMultistepScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    UniPCMultistepScheduler,
+)
 from torch.distributions import Normal
 
 from mmrl.generation.diffusion.transitions import CPS, DDIM, ODE, DanceSDE, FlowSDE
@@ -82,6 +87,20 @@ def test_flow_sde_at_sigma_one_uses_the_first_sigma_of_the_schedule():
     almost_one = 1 - 1e-6  # where UniPC begins
     assert FlowSDE(0.7, 0.9).moments(x, velocity, almost_one, 0.9)[1] == pytest.approx(std, abs=1e-5)
     assert FlowSDE(0.7, 0.99).moments(x, velocity, 1.0, 0.9)[1] > 2 * std  # another convention
+
+
+@pytest.mark.parametrize("shift", [1.0, 3.0, 7.0])
+@pytest.mark.parametrize("kind", [UniPCMultistepScheduler, DPMSolverMultistepScheduler])
+def test_flow_sde_keeps_the_marginal_where_a_solver_begins_a_little_below_one(kind, shift):
+    """Sana's DPM++ begins at 0.9997: its first step would give latents of standard deviation 25."""
+    scheduler = kind(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=shift)
+    scheduler.set_timesteps(20)
+    sigma, following = scheduler.sigmas[:2].tolist()
+    x = torch.ones(1, dtype=torch.float64)
+    mean, std = FlowSDE(0.7, following).moments(x, x * exact_slope(sigma), sigma, following)
+    assert mean.item() ** 2 * marginal(sigma) + std**2 == pytest.approx(marginal(following), rel=0.1)
+    _, each = FlowSDE(torch.tensor([0.7]), following).moments(x, x, torch.tensor([sigma]), torch.tensor([following]))
+    assert each.item() == pytest.approx(std, rel=1e-5)
 
 
 @pytest.mark.parametrize("transition", [FlowSDE(0.0, 0.9), DanceSDE(0.0), CPS(0.0), ODE()], ids=repr)

@@ -83,11 +83,11 @@ class BackpropLoop(PartialReplayLoop):
     def differentiable_step(self, step: SchedulerStep) -> Tensor:
         """Return x' of a step with gradients."""
         transition = self.recording.transition
-        if transition is not None and self.step in self.recording.decisions:
+        if transition is not None and self.recording.draws(self.step):
             mean, std = step.family.moments(transition, step)
             noise = self._rollout_noise(step, mean.shape)
             assert noise is not None
-            decision = self.recording.decisions.index(self.step)
+            decision = self.recording.decision_at(self.step)
             return self.recording.branches.expand_to_branches((mean + std * noise).to(step.sample.dtype), decision)
         deterministic = step.family.deterministic(step.scheduler)
         if deterministic is not None:
@@ -100,7 +100,7 @@ class BackpropLoop(PartialReplayLoop):
 
     def _rollout_noise(self, step: SchedulerStep, shape: Sequence[int]) -> Tensor | None:
         """Return the noise of this step in the rollout; it must be called for every step in order."""
-        if self.step not in self.recording.decisions:
+        if not self.recording.draws(self.step):
             return None
         device = step.sample.device
         if self._noise_generator is None:

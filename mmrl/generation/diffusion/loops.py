@@ -183,7 +183,7 @@ class RecordLoop(Loop):
             following = self._detour(step, zigzag)
         elif self.step in recording.decisions:
             following = self._explore(step)
-        elif recording.decisions and self.step < recording.decisions[0] and self.sampling.window.before == "noise":
+        elif recording.draws(self.step):
             following, *_ = self._draw(step)
         elif (recording.transition is None and not recording.keeps_latents and zigzag is None) or (
             deterministic := step.family.deterministic(step.scheduler)
@@ -218,6 +218,7 @@ class RecordLoop(Loop):
         steps -= 0 if zigzag is None else zigzag.extra
         window = draw_window(self.sampling.window, steps, recording.shared_seed, recording.iteration)
         recording.decisions = tuple(window if zigzag is None else map(zigzag.place, window))
+        recording.draws_before = self.sampling.window.before == "noise"
         if any(at >= len(window) for at in recording.branches.config.at):
             raise ConfigError(f"sampling.branch.at: there are {len(window)} decisions, counted from 0, so rows "
                               f"cannot branch at {max(recording.branches.config.at)}")  # fmt: skip
@@ -251,8 +252,8 @@ class RecordLoop(Loop):
             raise UnsupportedError(f"step {self.step + 1} of the pipeline adds no noise under this transition: leave "
                                    "it out of sampling.window, or raise noise_level")  # fmt: skip
         noise = torch.randn(mean.shape, generator=self._noise_generator, device=mean.device)
-        decision = sum(each <= self.step for each in self.recording.decisions) - 1
         drawn = (mean + std * noise).to(step.sample.dtype)
+        decision = self.recording.decision_at(self.step)
         return self.recording.branches.expand_to_branches(drawn, decision), mean, std
 
     def _explore(self, step: SchedulerStep) -> Tensor:

@@ -38,6 +38,7 @@ class Recording:
     call_cache: CallCache = field(default_factory=CallCache)
     transition: Transition | None = None  # None: the scheduler's own step
     decisions: tuple[int, ...] = ()  # the step of each decision
+    draws_before: bool = False  # True: the steps before the first decision are drawn with noise as well
     next_latents: list[list[Tensor]] = field(default_factory=list)  # [step][stream]: the output of each scheduler step,
     # up to the last step that can be replayed
     keeps_latents: bool = False  # True: next_latents has every step
@@ -47,6 +48,14 @@ class Recording:
     num_schedules: int = 1  # pipelines that generate in sections set one schedule for each
     branch_specs: list[Any] = field(default_factory=list)  # the structure of each ControlNet output, in call order
     probe: tuple[int, list[Tensor]] | None = None  # a step and its model outputs, for rollouts without decisions
+
+    def draws(self, step: int) -> bool:
+        """Return whether a step was drawn with the transition's noise: a decision, or a step before the first."""
+        return step in self.decisions or (self.draws_before and step < min(self.decisions, default=0))
+
+    def decision_at(self, step: int) -> int:
+        """Return the last decision up to a step; -1 before the first."""
+        return sum(each <= step for each in self.decisions) - 1
 
     def output_spec(self, step: int, call: int) -> Any:
         """Return the structure of a denoiser's output; a call that the rollout did not make has that of its first."""

@@ -27,8 +27,9 @@ from mmrl.config.sampling import TransitionConfig
 Level: TypeAlias = float | Tensor
 """A noise level or a standard deviation: a float, or a tensor that broadcasts against [B, ...]."""
 
-NEARLY_ONE = 1 - 1e-5
-"""The noise level above which sigma counts as 1: solvers that take log(1 - sigma) begin at 1 - 1e-6."""
+NEARLY_ONE = 0.9985
+"""The noise level above which the first sigma of a schedule counts as 1. Solvers that take log(1 - sigma) begin at
+1 - 1e-6 (UniPC), or at the last of a thousand training timesteps, 0.999 and more when shifted (DPM++: Sana)."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ class ODE(Transition):
 class FlowSDE(Transition):
     """Flow-GRPO's reverse SDE, arXiv:2505.05470. Keeps the flow's marginals as steps shrink.
 
-    Its noise is infinite at sigma = 1; `first_sigma` replaces sigma there, as in the authors' code.
+    Its noise is infinite at sigma = 1; `first_sigma` replaces sigma there, as in the authors' code. Where a schedule
+    begins a little below 1 it does so too: from 0.9998 a step would have ten times the noise, seven times that of x.
     """
 
     families: ClassVar[frozenset[str]] = frozenset({"flow"})
@@ -120,8 +122,8 @@ class FlowSDE(Transition):
 
     def _away_from_one(self, sigma: Level) -> Level:
         if isinstance(sigma, Tensor):
-            return torch.where(sigma > NEARLY_ONE, self.first_sigma, sigma)
-        return self.first_sigma if sigma > NEARLY_ONE else sigma
+            return torch.where(sigma > NEARLY_ONE, sigma.clamp(max=self.first_sigma), sigma)
+        return min(sigma, self.first_sigma) if sigma > NEARLY_ONE else sigma
 
 
 @dataclass(frozen=True)
