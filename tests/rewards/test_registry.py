@@ -98,7 +98,7 @@ def test_entry_points_are_imported_on_load_only(package):
         "needs      image",
         "gradients  no",
         "source     not stated",
-        "licence    Apache-2.0",
+        "licence    not stated",
         "arguments  radius: float = 1.0",
     ]
 
@@ -117,6 +117,7 @@ def test_a_function_is_described_by_its_own_text(tmp_path):
     assert describe(f"{file}:plain").startswith(f"{file}:plain: no description\n")
     assert describe(f"{file}:long").startswith(f"{file}:long: Long texts.\n")
     assert load(f"{file}:plain").spec.summary == "no description"
+    assert "licence    not stated\n" in describe(f"{file}:plain") and "licence    MIT\n" in describe("pickscore")
 
 
 def test_an_error_of_a_users_file_names_its_line(tmp_path):

@@ -316,6 +316,7 @@ def reward_factory(function: Callable[..., float | Mapping[str, float]], name: s
 
     class FunctionReward(Reward):
         needs, range = required, bounds
+        licence = getattr(function, "licence", "not stated")
 
         def __init__(self, **args: Any) -> None:
             self.args = args

@@ -97,7 +97,7 @@ class Reward(TrainerMethods, ABC):
     source: ClassVar[str] = ""
     """The paper or formula."""
     licence: ClassVar[str] = "Apache-2.0"
-    """The licence of the weights if the reward loads any, else of the code."""
+    """The licence of the weights if the reward loads any, else of the code; "not stated" for classes of other files."""
     scheduled: ClassVar[bool] = False
     """True if scores depend on the progress of training; such scores are never cached."""
     learns: ClassVar[bool] = False
@@ -121,6 +121,9 @@ class Reward(TrainerMethods, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        of_suite = cls.__module__.startswith(("mmrl.", "mmrl_shapeworld."))
+        if cls.licence == Reward.licence and "licence" not in vars(cls) and not of_suite:
+            cls.licence = "not stated"  # a class of another file is not under the licence of the suite
         if wrong := [path for path in cls.needs if path.partition(".")[0] not in INPUT_FIELDS]:
             raise RewardError(
                 f"{cls.__name__}.needs names {', '.join(wrong)}; a RewardInput has {', '.join(INPUT_FIELDS)}"
