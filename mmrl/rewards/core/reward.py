@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -171,8 +171,13 @@ class Reward(TrainerMethods, ABC):
         raise RewardError(f"{self.name} is not differentiable: it has no gradient to train through")
 
     def score(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:
-        """Score a batch. Never raises because of an answer."""
+        """Score a batch. Never raises because of an answer.
+
+        Raises:
+            RewardError: it is not a sequence of `RewardInput`.
+        """
         started = time.perf_counter()
+        check_inputs(batch)
         complete = [item for item in batch if not _missing(self, item)]
         scored = iter(self._score_complete(complete, context or RewardContext()))
         rows = [
@@ -370,11 +375,25 @@ class _Row:
     failure: Failure | None = None
 
 
+def check_inputs(batch: Any) -> None:
+    """Raise `RewardError` if a batch is no sequence of `RewardInput`."""
+    wrong = [each for each in batch if not isinstance(each, RewardInput)] if isinstance(batch, Sequence) else [batch]
+    if wrong:
+        raise RewardError(f"a batch is a list of RewardInput, such as RewardInput(id='0', group=0, prompt='a cat', "
+                          f"image=image), not of {type(wrong[0]).__name__}")  # fmt: skip
+
+
+def purpose_of(reward: type[Reward]) -> str:
+    """Return the docstring of a reward class, or of the complete one that it derives from."""
+    texts = (vars(each).get("__doc__") for each in takewhile(lambda each: not inspect.isabstract(each), reward.__mro__))
+    return inspect.cleandoc(next((text for text in texts if text), "")) or "no description"
+
+
 def spec_of(reward: type[Reward], weights: tuple[WeightFile, ...] = ()) -> RewardSpec:
     """Return the card of a reward class."""
     return RewardSpec(
         name=reward.name,
-        summary=(inspect.getdoc(reward) or "no description").partition("\n")[0],
+        summary=purpose_of(reward).partition("\n")[0],
         range=reward.range,
         needs=reward.needs,
         version=reward.version,
