@@ -30,7 +30,7 @@ def list_() -> None:
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="An environment or a tool, or path/to/file.py:Class.")]) -> None:
+def show(name: Annotated[str, typer.Argument(help="An environment or a tool, or path/to/file.py:NAME.")]) -> None:
     """Print what an environment or a tool does, and its arguments."""
     from mmrl.environments import describe
 

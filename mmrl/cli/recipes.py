@@ -17,7 +17,7 @@ def list_() -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from mmrl.config import list_recipes
+    from mmrl.config.recipes import list_recipes, list_reward_recipes
     from mmrl.studies.systems import recipe_systems
 
     served = recipe_systems()
@@ -25,8 +25,8 @@ def list_() -> None:
     table.add_column("recipe", no_wrap=True)
     table.add_column("what it does")
     table.add_column("folder", no_wrap=True)
-    for recipe in list_recipes():
-        systems = ", ".join(served[recipe.name])
+    for recipe in [*list_recipes(), *list_reward_recipes()]:
+        systems = ", ".join(served.get(recipe.name, []))
         text = f"{recipe.description}\nsystems: {systems}" if systems else recipe.description
         table.add_row(recipe.name, escape(text), recipe.path.parent.name)
     Console().print(table)
@@ -38,10 +38,11 @@ def show(
 ) -> None:
     """Print a recipe's file."""
     from mmrl.config import ConfigError, find_recipe
+    from mmrl.config.recipes import find_any_recipe
     from mmrl.studies.systems import recipe_of_system
 
     try:
-        recipe = find_recipe(name)
+        recipe = find_any_recipe(name)
     except ConfigError:
         if (own := recipe_of_system(name)) is None:
             raise

@@ -57,6 +57,16 @@ def list_recipes() -> list[Recipe]:
     return [Recipe(path.stem, path) for path in files if path.parent.name not in (PROTOCOLS, STUDIES, REWARD_MODELS)]
 
 
+def list_reward_recipes() -> list[Recipe]:
+    """Return every shipped recipe of a reward model, sorted by name; `mmrl train reward` takes these."""
+    return [Recipe(path.stem, path) for path in sorted((recipes_folder() / REWARD_MODELS).glob("*.yaml"))]
+
+
+def find_any_recipe(recipe: str) -> Recipe:
+    """Return the shipped recipe of a reward model with the name, or else what `find_recipe` returns."""
+    return next((each for each in list_reward_recipes() if each.name == recipe), None) or find_recipe(recipe)
+
+
 def find_recipe(recipe: str) -> Recipe:
     """Return the recipe of a YAML path, of a shipped recipe's name, or of a task (also `path/to/file.py:Task`).
 
@@ -87,13 +97,15 @@ def find_recipe(recipe: str) -> Recipe:
         started = ", ".join(task for task, starter in TASKS.items() if starter)
         raise ConfigError(f"no recipe ships for the task {recipe} yet; tasks that have one: {started}")
     if name not in shipped:
+        if name in [each.name for each in list_reward_recipes()]:
+            raise ConfigError(f"{name} is a recipe of a reward model: mmrl train reward {name}")
         raise ConfigError(f"{recipe} is neither a YAML file, nor a shipped recipe, nor a task: {_nearest_name(recipe)}")
     return shipped[name]
 
 
 def copy_recipe(recipe: str, to: Path | None = None) -> Path:
     """Copy a shipped recipe to a file or into a folder (default: here), never over another file."""
-    source = find_recipe(recipe).path
+    source = find_any_recipe(recipe).path
     target = Path(source.name) if to is None else to
     if target.is_dir():
         target /= source.name

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from mmrl.atomic_io import replacing
-from mmrl.data.media.sample_media import CONDITION_KEYS
+from mmrl.data.media.sample_media import CONDITION_KEYS, media_of
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import DataError
 from mmrl.suggestions import did_you_mean
@@ -92,15 +92,35 @@ def read_row(row: Any, default_id: str) -> tuple[Sample | None, list[str]]:
     if not any(row.get(key) for key in ("prompt", "messages", "conditions")):
         problems.append("has no prompt, no messages and no conditions")
     problems += _odd_turns(row.get("messages"))
+    problems += [
+        f"{key!a} contains half of a character ({half}), which is no text: repair it, or leave it out"
+        for key, value in row.items()
+        if (half := _lone_surrogate([key, value]))
+    ]
     if problems:
         return None, problems
     try:  # strict mode of JSON: a list becomes a tuple, but a number does not become a text
-        return _sample.validate_json(json.dumps({"id": default_id} | row), strict=True), []
+        sample = _sample.validate_json(json.dumps({"id": default_id} | row), strict=True)
     except ValidationError as err:
         return None, [
-            f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}, not {error['input']!r:.80}"
+            f"{'.'.join(str(part) for part in error['loc']) or 'a sample'}: {error['msg']}, not {error['input']!r:.80}"
             for error in err.errors()
         ]
+    problems = [
+        f"{reference:.200} is an address: download it, and name the file"
+        for _, reference in media_of(sample)
+        if reference.lower().startswith(("http://", "https://"))
+    ]
+    return None if problems else sample, problems
+
+
+def _lone_surrogate(value: Any) -> str:
+    """Return the escape of the first half of a surrogate pair in a JSON value that is without its other half, or ""."""
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as err:
+        return err.object[err.start].encode(errors="backslashreplace").decode()
+    return ""
 
 
 def write_samples(samples: Sequence[Sample], path: Path | str) -> None:

@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mmrl.components import Registry
+from mmrl.components import Registry, is_reference
 from mmrl.config.environment import EnvironmentConfig
 from mmrl.environments.environment import Environment
 from mmrl.environments.tool import Tool
@@ -139,7 +139,7 @@ def describe(name: str) -> str:
     Raises:
         ConfigError: there is neither.
     """
-    registry = TOOLS if name in available_tools() else ENVIRONMENTS
+    registry = TOOLS if name in available_tools() or _is_tool_of_file(name) else ENVIRONMENTS
     component = _component(registry, name)
     facts = [
         f"{name}: {inspect.getdoc(component) or 'no description'}",
@@ -148,6 +148,13 @@ def describe(name: str) -> str:
         f"arguments  {_arguments(component)}",
     ]
     return "\n".join(facts)
+
+
+def _is_tool_of_file(name: str) -> bool:
+    if not is_reference(name):
+        return False
+    found = TOOLS.load(name)
+    return inspect.isfunction(found) or (hasattr(found, "call") and not hasattr(found, "begin"))
 
 
 def _component(registry: Registry[Any], name: str) -> Callable[..., Any]:

@@ -35,6 +35,9 @@ class FakeWorkflows(ModuleType):
     def estimate_memory(self, config):
         raise LookupError("this model is nowhere")
 
+    def missing(self, config):
+        return []
+
     def train(self, config, resume):
         self.trained.append((config, resume))
         self.folder.mkdir(exist_ok=True)
@@ -66,6 +69,7 @@ def workflows(monkeypatch, tmp_path) -> FakeWorkflows:
     for name in (
         "mmrl.build.config_checks",
         "mmrl.build.policies",
+        "mmrl.build.readiness",
         "mmrl.workflows.train",
         "mmrl.workflows.generate_images",
     ):
@@ -321,6 +325,11 @@ def test_recipes_commands_list_show_and_copy(tmp_path, monkeypatch):
     assert "File exists" in refused.stderr
     assert "quickstart.yaml" in refused.stderr
     run("recipes", "show", "quikstart", code=2)
+    assert "shapes-preferences" in listed
+    shown = run("recipes", "show", "shapes-preferences").stdout
+    assert "encoder:" in shown
+    run("recipes", "copy", "shapes-preferences")
+    assert (tmp_path / "shapes-preferences.yaml").read_text() == shown
 
 
 @pytest.mark.integration

@@ -46,6 +46,7 @@ def test_tasks_find_their_recipe():
         ("quikstart", "did you mean quickstart?"),
         ("text-to-imge", "did you mean text-to-image"),
         ("nowhere/quickstart.yaml", "there is no file nowhere/quickstart.yaml: did you mean quickstart?"),
+        ("shapes-preferences", "is a recipe of a reward model: mmrl train reward shapes-preferences"),
         (
             "xyzzy",
             "nor a task: `mmrl recipes list` names all",

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from mmrl.data import DataError, Sample
-from mmrl.data.media.bad_media import decode, exclude_bad_media, find_bad_media, media_of
+from mmrl.data.media.bad_media import decode, exclude_bad_media, find_bad_media
+from mmrl.data.media.sample_media import media_of
 from tests.data.media_files import few_colours, gif_uri, moving_square, png_uri, write_clip
 
 

@@ -78,6 +78,13 @@ def test_lines_without_an_id_are_named_by_place_and_blank_lines_skipped(tmp_path
         ('{"messages": ["x"]}', r":2: messages.0: Input should be an object"),
         ('{"id": "b"}', r":2: has no prompt, no messages and no conditions"),
         ('{"id": "a", "prompt": "y"}', r":2: the id 'a' is already that of line 1"),
+        (r'{"prompt": "y \ud800 z"}', r":2: 'prompt' contains half of a character \(\\ud800\), which is no text"),
+        (r'{"prompt": "y", "metadata": {"k": ["\udfff"]}}', r":2: 'metadata' contains half of a character \(\\udfff\)"),
+        ('{"prompt": "y", "image": "https://a.b/c.png"}', r":2: https://a.b/c.png is an address: download it"),
+        (
+            '{"prompt": "y", "chosen": {"image": "HTTP://a/c.png"}, "rejected": ""}',
+            r":2: HTTP://a/c.png is an address",
+        ),
     ],
 )
 def test_bad_lines_raise_with_file_and_line(tmp_path, line, message):

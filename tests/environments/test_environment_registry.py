@@ -87,6 +87,9 @@ def test_components_of_a_file(tmp_path):
     assert load_environment(f"{tmp_path}/mine.py:Coin").max_turns == 1
     assert load_tool(f"{tmp_path}/mine.py:add").call(None, {"a": 1, "b": 2}).text == "3"
     assert isinstance(load_tool(f"{tmp_path}/mine.py:Flip").parameters, dict)
+    assert "kind       tool\narguments  a: int, b: int" in describe(f"{tmp_path}/mine.py:add")
+    assert "kind       tool" in describe(f"{tmp_path}/mine.py:Flip")
+    assert "kind       environment" in describe(f"{tmp_path}/mine.py:Coin")
     for name in ("NUMBER", "add", "Flip"):
         with pytest.raises(ConfigError, match="no environment"):
             load_environment(f"{tmp_path}/mine.py:{name}")

@@ -10,7 +10,7 @@ from PIL import Image
 
 from mmrl.config.environment import EnvironmentConfig
 from mmrl.data.jsonl import write_samples
-from mmrl.data.media.bad_media import media_of
+from mmrl.data.media.sample_media import media_of
 from mmrl.data.sample import Sample
 from mmrl.data.sources import load_source
 from mmrl.environments import EpisodeBatch, build_environment

@@ -98,7 +98,7 @@ def test_entry_points_are_imported_on_load_only(package):
         "needs      image",
         "gradients  no",
         "source     not stated",
-        "licence    Apache-2.0",
+        "licence    not stated",
         "arguments  radius: float = 1.0",
     ]
 
@@ -117,6 +117,32 @@ def test_a_function_is_described_by_its_own_text(tmp_path):
     assert describe(f"{file}:plain").startswith(f"{file}:plain: no description\n")
     assert describe(f"{file}:long").startswith(f"{file}:long: Long texts.\n")
     assert load(f"{file}:plain").spec.summary == "no description"
+    assert "licence    not stated\n" in describe(f"{file}:plain") and "licence    MIT\n" in describe("pickscore")
+
+
+def test_a_class_is_described_by_its_own_text(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from mmrl.rewards import Reward\n\nclass Plain(Reward):\n    name, range = 'plain', (0.0, 1.0)\n"
+        "    def score_one(self, item):\n        return 1.0\n\n"
+        "class More(Plain):\n    'More.'\n\nclass Most(More): pass\n"
+    )
+    assert describe(f"{file}:Plain").startswith(f"{file}:Plain: no description\n")
+    assert describe(f"{file}:Most").startswith(f"{file}:Most: More.\n")
+
+
+@pytest.mark.parametrize(
+    "batch, wrong",
+    [([Image.new("RGB", (2, 2))], "Image"), ([{"id": "0"}], "dict"), (ask(text="a"), "RewardInput"), ("ab", "str")],
+)
+def test_a_batch_of_something_else_is_refused(batch, wrong):
+    with pytest.raises(RewardError, match=rf"a batch is a list of RewardInput, .*, not of {wrong}$"):
+        load("compressibility").score(batch)
+
+
+def test_load_takes_names_alone():
+    with pytest.raises(RewardError, match=r"load takes the name of a reward, not <function .*: `register`"):
+        load(lambda image: 1.0)
 
 
 def test_an_error_of_a_users_file_names_its_line(tmp_path):

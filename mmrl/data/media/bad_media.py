@@ -7,21 +7,20 @@ another one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from PIL import Image
 
 from mmrl.data.media.decode import BROKEN, as_data_errors, load_image, media_error, upright_frames
-from mmrl.data.media.sample_media import MediaKind, images_of_answers, is_video, map_media, screens_of
+from mmrl.data.media.sample_media import Medium, is_video, media_of
 from mmrl.data.media.uris import is_data_uri, media_source
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 
-Medium: TypeAlias = Literal["image", "video"]
 MediaCheck: TypeAlias = Callable[[Medium, str, str], None]
 """Raises DataError if a medium (its kind, its path or data URI, the id of a sample that uses it) cannot be used."""
 
@@ -97,19 +96,6 @@ def find_bad_media(samples: Sequence[Sample], check: MediaCheck) -> dict[str, tu
         if own:
             by_sample[sample.id] = tuple(dict.fromkeys(own))
     return by_sample
-
-
-def media_of(sample: Sample) -> Iterator[tuple[Medium, str]]:
-    """Yield every image, mask and video of a sample, as (kind, path or data URI)."""
-    yield from (("image", reference) for reference in (*sample.images, *images_of_answers(sample), *screens_of(sample)))
-    yield from (("video", reference) for reference in sample.videos)
-    found: list[tuple[Medium, str]] = []
-
-    def add(kind: MediaKind, reference: str) -> None:
-        found.append(("video" if is_video(kind, reference) else "image", reference))
-
-    map_media({"mask": sample.mask} | dict(sample.conditions), add)
-    yield from found
 
 
 def decode(medium: Medium, reference: str, sample_id: str) -> None:

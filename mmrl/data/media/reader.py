@@ -31,9 +31,9 @@ from PIL import Image
 
 from mmrl.atomic_io import replace_text, replacing
 from mmrl.config.media import MediaConfig
-from mmrl.data.media.bad_media import Medium, media_of
 from mmrl.data.media.budget import MediaBudget, fit_image
 from mmrl.data.media.decode import load_image, media_error
+from mmrl.data.media.sample_media import Medium, media_of
 from mmrl.data.media.uris import is_data_uri
 from mmrl.data.media.video import Decoder, VideoFrames, read_video
 from mmrl.data.sample import Sample

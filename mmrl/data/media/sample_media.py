@@ -18,7 +18,7 @@ The screens of a recorded trace are the keys `screen` of its `metadata["steps"]`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from mmrl.data.media.uris import is_data_uri, uri_kind
 from mmrl.data.sample import Sample
@@ -32,6 +32,7 @@ ANSWER_KEYS = ("demonstration", "chosen", "rejected")
 _VIDEO_SUFFIXES = (".avi", ".gif", ".mkv", ".mov", ".mp4", ".webm")
 
 MediaKind = Literal["image", "mask", "video"]
+Medium: TypeAlias = Literal["image", "video"]
 T = TypeVar("T")
 
 
@@ -132,3 +133,16 @@ def screens_of(sample: Sample) -> Iterator[str]:
     for step in steps if isinstance(steps, list | tuple) else ():
         if isinstance(step, Mapping) and isinstance(step.get(SCREEN), str):
             yield step[SCREEN]
+
+
+def media_of(sample: Sample) -> Iterator[tuple[Medium, str]]:
+    """Yield every image, mask and video of a sample, as (kind, path or data URI)."""
+    yield from (("image", reference) for reference in (*sample.images, *images_of_answers(sample), *screens_of(sample)))
+    yield from (("video", reference) for reference in sample.videos)
+    found: list[tuple[Medium, str]] = []
+
+    def add(kind: MediaKind, reference: str) -> None:
+        found.append(("video" if is_video(kind, reference) else "image", reference))
+
+    map_media({"mask": sample.mask} | dict(sample.conditions), add)
+    yield from found

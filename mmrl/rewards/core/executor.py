@@ -76,8 +76,8 @@ class WeightedReward:
 
     def __post_init__(self) -> None:
         name = self.reward.name
-        if not math.isfinite(self.weight):
-            raise RewardError(f"{name}: weights must be finite numbers, not {self.weight}")
+        if not isinstance(self.weight, int | float) or not math.isfinite(self.weight):
+            raise RewardError(f"{name}: weights must be finite numbers, not {self.weight!r}")
         if self.gate is not None and not math.isfinite(self.gate):
             raise RewardError(f"{name}: gate is {self.gate}; it must be a finite number")
         if self.counts_if is not None and not math.isfinite(self.counts_if.at_least):

@@ -18,7 +18,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from mmrl.components import Registry, is_reference
 from mmrl.rewards.core.cache import digest_of_source
-from mmrl.rewards.core.reward import Reward, spec_of
+from mmrl.rewards.core.reward import Reward, purpose_of, spec_of
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import INPUT_FIELDS, RewardInput
 
@@ -189,6 +189,9 @@ def load(name: str, **args: Any) -> Reward:
         RewardError: there is no such reward, it cannot be imported, the arguments do not fit its signature, or data
             asks for what only a user may name (`named_by_data`).
     """
+    if not isinstance(name, str):
+        raise RewardError(f"load takes the name of a reward, not {name!r:.60}: `register` a class or function of "
+                          "yours, and load it by its name")  # fmt: skip
     if source := _data.get():
         check_no_code(name, source)
     factory = reward_class(name)
@@ -231,7 +234,7 @@ def describe(name: str) -> str:
     low, high = known.range
     arguments = ", ".join(_argument(p) for p in _signature(factory).parameters.values())
     facts = [
-        f"{name}: {inspect.getdoc(factory) or 'no description'}",
+        f"{name}: {purpose_of(factory)}",
         "",
         f"range      {low:g} to {high:g}, {known.direction} is better",
         f"scope      {known.scope}",
@@ -316,6 +319,7 @@ def reward_factory(function: Callable[..., float | Mapping[str, float]], name: s
 
     class FunctionReward(Reward):
         needs, range = required, bounds
+        licence = getattr(function, "licence", "not stated")
 
         def __init__(self, **args: Any) -> None:
             self.args = args
@@ -329,7 +333,7 @@ def reward_factory(function: Callable[..., float | Mapping[str, float]], name: s
             return function(**filled, **self.args)
 
     FunctionReward.name = name
-    FunctionReward.__doc__ = inspect.getdoc(function) or "no description"  # else that of `Reward` stands in for it
+    FunctionReward.__doc__ = inspect.getdoc(function)
     FunctionReward.__name__ = FunctionReward.__qualname__ = name
     # `load` checks arguments against the signature and `describe` prints it.
     FunctionReward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -97,7 +97,7 @@ class Reward(TrainerMethods, ABC):
     source: ClassVar[str] = ""
     """The paper or formula."""
     licence: ClassVar[str] = "Apache-2.0"
-    """The licence of the weights if the reward loads any, else of the code."""
+    """The licence of the weights if the reward loads any, else of the code; "not stated" for classes of other files."""
     scheduled: ClassVar[bool] = False
     """True if scores depend on the progress of training; such scores are never cached."""
     learns: ClassVar[bool] = False
@@ -121,6 +121,9 @@ class Reward(TrainerMethods, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        of_suite = cls.__module__.startswith(("mmrl.", "mmrl_shapeworld."))
+        if cls.licence == Reward.licence and "licence" not in vars(cls) and not of_suite:
+            cls.licence = "not stated"  # a class of another file is not under the licence of the suite
         if wrong := [path for path in cls.needs if path.partition(".")[0] not in INPUT_FIELDS]:
             raise RewardError(
                 f"{cls.__name__}.needs names {', '.join(wrong)}; a RewardInput has {', '.join(INPUT_FIELDS)}"
@@ -168,8 +171,13 @@ class Reward(TrainerMethods, ABC):
         raise RewardError(f"{self.name} is not differentiable: it has no gradient to train through")
 
     def score(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:
-        """Score a batch. Never raises because of an answer."""
+        """Score a batch. Never raises because of an answer.
+
+        Raises:
+            RewardError: it is not a sequence of `RewardInput`.
+        """
         started = time.perf_counter()
+        check_inputs(batch)
         complete = [item for item in batch if not _missing(self, item)]
         scored = iter(self._score_complete(complete, context or RewardContext()))
         rows = [
@@ -367,11 +375,25 @@ class _Row:
     failure: Failure | None = None
 
 
+def check_inputs(batch: Any) -> None:
+    """Raise `RewardError` if a batch is no sequence of `RewardInput`."""
+    wrong = [each for each in batch if not isinstance(each, RewardInput)] if isinstance(batch, Sequence) else [batch]
+    if wrong:
+        raise RewardError(f"a batch is a list of RewardInput, such as RewardInput(id='0', group=0, prompt='a cat', "
+                          f"image=image), not of {type(wrong[0]).__name__}")  # fmt: skip
+
+
+def purpose_of(reward: type[Reward]) -> str:
+    """Return the docstring of a reward class, or of the complete one that it derives from."""
+    texts = (vars(each).get("__doc__") for each in takewhile(lambda each: not inspect.isabstract(each), reward.__mro__))
+    return inspect.cleandoc(next((text for text in texts if text), "")) or "no description"
+
+
 def spec_of(reward: type[Reward], weights: tuple[WeightFile, ...] = ()) -> RewardSpec:
     """Return the card of a reward class."""
     return RewardSpec(
         name=reward.name,
-        summary=(inspect.getdoc(reward) or "no description").partition("\n")[0],
+        summary=purpose_of(reward).partition("\n")[0],
         range=reward.range,
         needs=reward.needs,
         version=reward.version,
