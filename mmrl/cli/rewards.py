@@ -51,8 +51,7 @@ def serve(
     """Score over HTTP, for runs of other processes and machines: {name: remote, args: {url: ..., reward: ...}}."""
     from mmrl.cli.errors import print_error
     from mmrl.rewards import load
-    from mmrl.rewards.service.reward_server import run_service
-    from mmrl.rewards.service.reward_service import ServiceLimits
+    from mmrl.rewards.service.reward_service import ServiceLimits, run_service
 
     settings = reward_settings(reward, arg or [])
     limits = ServiceLimits(max_megabytes * 2**20, body_seconds, waiting=waiting, threads=threads)

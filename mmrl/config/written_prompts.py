@@ -19,8 +19,8 @@ QUESTION_READERS: Registry[Any] = Registry(
     "mmrl.question_readers",
     "question reader",
     {
-        "captions": "mmrl.data.written_captions:Captions",
-        "drawn_pictures": "mmrl.data.drawn_questions:DrawnPictures",
+        "captions": "mmrl.data.written_prompts:Captions",
+        "drawn_pictures": "mmrl.data.written_prompts:DrawnPictures",
         "instructions": "mmrl.data.written_instructions:Instructions",
     },
     base="mmrl.data.written_prompts:QuestionReader",

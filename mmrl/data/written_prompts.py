@@ -1,12 +1,18 @@
-"""`WrittenSampler`: prompts that a model of the run writes, such as a proposer that learns in turn with the policy."""
+"""`WrittenSampler`: prompts that a model of the run writes, such as a proposer that learns in turn with the policy, and
+the readers of captions that it writes and of pictures that it draws."""
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol
 
+from PIL import Image
+
+from mmrl.data.listed_questions import questions_of
+from mmrl.data.media.uris import png_uri
 from mmrl.data.prompts import PromptSampler, PromptSource
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
@@ -127,3 +133,51 @@ class WrittenSampler(PromptSource):
 def _question(sample: Sample) -> tuple[str, ...]:
     """Return what two samples share if they are one question: the prompt, its pictures and the answer."""
     return (sample.prompt, *sample.images, repr(sample.answer))
+
+
+class Captions(QuestionReader):
+    """A reader of captions, for a stage that trains a painter: `data.prompts: {name: written, by: policy, ...}`.
+
+    Samples are those of the model that writes: their prompt is the request for a caption, with a picture. The painter's
+    have the caption in its place; their picture stays for rewards, such as `reconstruction`. An empty text is refused.
+    """
+
+    def request(self, parent: Sample) -> Sample:
+        """Return the sample itself."""
+        return parent
+
+    def read(self, text: str, parent: Sample) -> Sample | None:
+        """Return the sample with the caption as its prompt."""
+        caption = text.strip()
+        return replace(parent, prompt=caption, messages=()) if caption else None
+
+
+class DrawnPictures(QuestionReader):
+    """A reader of pictures, for a policy that answers about what a model of the run draws (UniRL, arXiv:2505.23380).
+
+    `data.prompts: {name: written, by: painter, reader: {name: drawn_pictures}}`. Samples are prompts for the painter
+    with `questions` in their metadata, and the answers that a right picture has; the picture decides one. None is
+    refused.
+
+        {"prompt": "two red circles", "metadata": {"questions": [{"question": "How many red circles?", "answer": "2"}]}}
+    """
+
+    reads = "picture"
+
+    def request(self, parent: Sample) -> Sample:
+        """Return the sample itself."""
+        return parent
+
+    def read(self, text: Any, parent: Sample) -> Sample | None:
+        """Return a question about a picture.
+
+        Raises:
+            DataError: the sample has no questions, or the model wrote a text.
+        """
+        found = questions_of(parent.metadata.get("questions", ()))
+        if not found or not isinstance(text, Image.Image):
+            lacks = "has no metadata.questions" if not found else "was answered by a text, not by a picture"
+            raise DataError(f"sample {parent.id!r} {lacks} (data.prompts.reader: drawn_pictures)")
+        picture = png_uri(text)
+        chosen = found[zlib.crc32(picture.encode()) % len(found)]
+        return replace(parent, prompt=chosen.question, messages=(), images=(picture,), answer=chosen.answer)

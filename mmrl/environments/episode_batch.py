@@ -17,8 +17,6 @@ from mmrl.environments.environment import Environment, Episode, Step
 from mmrl.errors import ConfigError, DataError, GenerationError, RunError
 from mmrl.rewards.core.executor import DaemonPool
 
-VOID_KINDS = ("timeout", "error")
-"""The kinds of failure that make an episode void."""
 MAX_DETAIL = 500
 """The largest number of characters that an outcome keeps of an error message."""
 _log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import get_args
@@ -141,12 +141,6 @@ def recipe_systems() -> dict[str, list[str]]:
             if recipe in served:
                 served[recipe].append(system.name)
     return served
-
-
-def unknown_keys(studies: Sequence[Study]) -> list[str]:
-    """Return the studies whose paper has a key, but that of no system."""
-    known = {None, *(system.key for system in load_systems())}
-    return [study.name for study in studies if study.config.paper.key not in known]
 
 
 def _names_of(system: System) -> set[str]:

@@ -10,7 +10,7 @@ Layers: `mmrl.understanding` and the token policies of `mmrl.generation` build o
 """
 
 from mmrl.tokens.log_probs import scored_logits, token_log_probs
-from mmrl.tokens.padding import length_buckets, pad_right, until_end
+from mmrl.tokens.padding import length_buckets, pad_right
 from mmrl.tokens.sampling import guided_logits, sample_tokens
 
 __all__ = [
@@ -20,5 +20,4 @@ __all__ = [
     "sample_tokens",
     "scored_logits",
     "token_log_probs",
-    "until_end",
 ]

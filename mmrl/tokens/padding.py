@@ -7,23 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrl.checks import check_shapes
-
-
-def until_end(
-    tokens: Tensor,  # [B, T] int64
-    ends: Tensor,  # [E] int64; tokens that end a sequence
-) -> Tensor:  # [B, T] bool
-    """Return True for the tokens of each sequence up to and including its first end token.
-
-    >>> until_end(torch.tensor([[5, 2, 7], [5, 6, 7]]), torch.tensor([2])).int()
-    tensor([[1, 1, 0],
-            [1, 1, 1]], dtype=torch.int32)
-    """
-    check_shapes("B T", tokens=tokens)
-    ended = torch.isin(tokens, ends).long()
-    return (ended.cumsum(1) - ended) == 0
-
 
 def pad_right(texts: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:  # [B, T] int64, [B, T] bool
     """Return token ids padded on the right, and their mask. T is the length of the longest, and at least 1."""

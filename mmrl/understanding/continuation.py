@@ -33,9 +33,6 @@ from mmrl.understanding.encoded_prompt import (
 from mmrl.understanding.shared_prompt import prompt_positions
 from mmrl.understanding.vlm_family import VLMFamily
 
-TOKEN_KINDS = ("mm_token_type_ids", "token_type_ids")
-"""Inputs with a kind for each token, which processors leave out where no token stands for an image."""
-
 
 @dataclass(frozen=True)
 class EncodedObservation:

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from mmrl.config import ConfigError, TrainConfig, dump_config, list_recipes, load_config
 from mmrl.config.algorithms.base import KLConfig
 from mmrl.config.algorithms.forward_process import DiffusionNFTConfig
-from mmrl.config.loading.absent import ABSENT_KEYS
 from mmrl.config.loading.load import parse_config
 from mmrl.config.loading.overrides import check_set_once
-from mmrl.config.loading.schema import dotted, key_paths
+from mmrl.config.loading.schema import ABSENT_KEYS, dotted, key_paths
 from mmrl.config.rewards import RewardConfig
 from mmrl.workflows.train_reward import load_reward_recipe
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from mmrl.data.drawn_questions import DrawnPictures
 from mmrl.data.listed_questions import DrawnQuestion, questions_of
 from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
+from mmrl.data.written_prompts import DrawnPictures
 from mmrl.errors import DataError
 
 LISTED = [{"question": "how many?", "answer": 2, "kind": "thing"}, {"question": "is it?", "answer": "yes"}]

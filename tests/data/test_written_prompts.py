@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from mmrl.data.sample import Sample
-from mmrl.data.written_captions import Captions
 from mmrl.data.written_instructions import Instructions
-from mmrl.data.written_prompts import QuestionReader, WrittenSampler
+from mmrl.data.written_prompts import Captions, QuestionReader, WrittenSampler
 from mmrl.errors import DataError
 
 

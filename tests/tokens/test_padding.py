@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.tokens import length_buckets, pad_right, until_end
-
-
-@given(st.lists(st.lists(st.integers(0, 5), min_size=6, max_size=6), min_size=1, max_size=4))
-def test_completions_end_at_their_first_end_token(rows):
-    found = until_end(torch.tensor(rows), torch.tensor([4, 5])).tolist()
-    for row, kept in zip(rows, found, strict=True):
-        length = next((place + 1 for place, token in enumerate(row) if token in (4, 5)), len(row))
-        assert kept == [place < length for place in range(len(row))]
+from mmrl.tokens import length_buckets, pad_right
 
 
 def test_texts_are_right_padded_to_the_longest():

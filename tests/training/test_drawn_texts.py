@@ -20,7 +20,7 @@ from mmrl.config.loading.load import load_config
 from mmrl.config.sampling import SamplingConfig, TokenSamplingConfig
 from mmrl.config.training import OptimizerConfig
 from mmrl.data.sample import Sample
-from mmrl.data.written_captions import Captions
+from mmrl.data.written_prompts import Captions
 from mmrl.errors import ConfigError, RunError
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.rewards.core.reward import Reward

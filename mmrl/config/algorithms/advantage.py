@@ -31,11 +31,7 @@ norm of the gradient of its log-probability, [B] float32; or the part of that wh
 ADVANTAGES: Registry[Any] = Registry(
     "mmrl.advantages",
     "advantage",
-    named_sections(
-        *(lambda: AdvantageConfig, _HOME, "mmrl.config.algorithms.row_advantages"),
-        "mmrl.config.algorithms.negative_scaling",
-        "mmrl.config.algorithms.preference_chains",
-    ),
+    named_sections(lambda: AdvantageConfig, _HOME, "mmrl.config.algorithms.row_advantages"),
     base=f"{_HOME}:AdvantageConfig",
 )
 """The advantage estimators by name; packages add theirs in the entry-point group `mmrl.advantages`."""

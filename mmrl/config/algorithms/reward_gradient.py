@@ -100,7 +100,7 @@ class LatentReFLConfig(RewardGradientConfig):
     Each reward is a `LatentReward`, such as `learned_latents`.
     """
 
-    objective: ClassVar[str] = "mmrl.training.objectives.latent_reward_gradient:LatentRewardGradient"
+    objective: ClassVar[str] = "mmrl.training.objectives.reward_gradient:LatentRewardGradient"
     lacking: ClassVar[str] = "reads no latents"
     name: Literal["latent_refl"] = "latent_refl"
     jump: PositiveInt | None = 10

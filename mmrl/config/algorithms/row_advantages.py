@@ -1,9 +1,10 @@
-"""Advantages that read more about an answer than its reward: the task that it is of, or the norm of its gradient."""
+"""Advantages that read more about an answer than its reward: the task that it is of, the norm of its gradient, the
+success of its group, or the order of the group by several rewards."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat
 
@@ -101,4 +102,53 @@ class OptimalBaselineAdvantage(AdvantageConfig):
             yield (
                 f"run.overlap: {self.name} differentiates the policy between its rollouts and its update, while a copy "
                 "samples: leave it out, or set algorithm.advantage.norms recorded"
+            )
+
+
+class NegativeScalingAdvantage(AdvantageConfig):
+    """GRPO's advantage, where failures count less the rarer success is in their group (GUI-Libra, arXiv:2602.22190).
+
+    For rewards in [0, 1]. A negative advantage is multiplied by base + slope * the mean reward of its group, at most 1.
+    """
+
+    name: Literal["scaled_negatives"] = "scaled_negatives"
+    function: ClassVar[str | None] = "mmrl.algorithms:grpo_advantages"
+    base: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """The factor where nothing of a group has a reward; 1: GRPO's own advantage."""
+    slope: NonNegativeFloat = 1.5
+    """The growth of the factor with the mean reward of the group."""
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {"std": self.std, "ddof": self.ddof}
+
+    def estimate(self, rewards: Tensor, group_index: Tensor) -> Tensor:
+        scaled = load_reference("mmrl.algorithms.negative_scaling:scaled_negatives")
+        plain = super().estimate(rewards, group_index)
+        result: Tensor = scaled(plain, rewards, group_index, base=self.base, slope=self.slope)
+        return result
+
+
+class ChainAdvantage(AdvantageConfig):
+    """Several rewards: ranks on the longest chain of answers that all of them order alike (arXiv:2601.03467).
+
+    Of a reward's weight the sign counts alone: below 0, lower values are better.
+    """
+
+    name: Literal["chains"] = "chains"
+    uses_total: ClassVar[bool] = False
+    several_rewards: ClassVar[str] = "orders answers by several rewards"
+
+    def estimate_several(self, rewards: Tensor, weights: list[float], group_index: Tensor) -> Tensor:
+        used = [column for column, weight in enumerate(weights) if weight]
+        signs = rewards.new_tensor([1.0 if weights[column] > 0 else -1.0 for column in used])
+        estimate = load_reference("mmrl.algorithms.preference_chains:chain_advantages")
+        advantages: Tensor = estimate(rewards[:, used] * signs, group_index)
+        return advantages
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        yield from super().validation_errors(config)
+        if config.data.group_sampling.name == "dynamic":
+            yield (
+                "data.group_sampling: dynamic drops groups whose totals are equal, but chains learns from those whose "
+                "rewards differ one by one: leave it out, or choose grpo"
             )

@@ -6,7 +6,6 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from mmrl.config.loading.absent import ABSENT_KEYS
 from mmrl.config.loading.yaml_text import Path
 from mmrl.config.section import ComponentSection, Section
 from mmrl.config.train import TrainConfig
@@ -23,6 +22,18 @@ _CALLED_ELSEWHERE = {
     "output_dir": ("run", "dir"),
 }
 """Keys as diffusers, transformers and trl call them."""
+
+
+_ONE_SEQUENCE = (
+    "one picture or video is not divided over several processes, because diffusers' enable_parallelism does that on "
+    "accelerators alone and was never checked in training here (docs/scaling.md). To save memory choose run.place: "
+    "strict, which divides the model, and policy.gradient_checkpointing"
+)
+ABSENT_KEYS = {
+    "run.context_parallel": _ONE_SEQUENCE,
+    "run.sequence_parallel": _ONE_SEQUENCE,
+}
+"""Keys that users of other libraries look for and that do not exist here -> the end of the message about it."""
 
 
 def alternatives(annotation: Any) -> list[Any]:

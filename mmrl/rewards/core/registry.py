@@ -95,7 +95,7 @@ BUILT_IN = {
     "likely_answer": "mmrl.rewards.rules.reference_likelihood:LikelyAnswer",
     "own_votes": "mmrl.rewards.rules.own_votes:OwnVotes",
     "majority": "mmrl.rewards.rules.majority:Majority",
-    "direct_verdict": "mmrl.rewards.rules.direct_verdict:DirectVerdict",
+    "direct_verdict": "mmrl.rewards.rules.verdicts:DirectVerdict",
     # episodes of an environment
     "outcome": "mmrl.rewards.rules.outcome:EpisodeOutcome",
     "tool_calls": "mmrl.rewards.rules.outcome:ToolCalls",

@@ -23,10 +23,13 @@ from mmrl.nested_state import state_of_part
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, uses_velocity_loss
-from mmrl.training.objectives.imitation_balance import ImitationBalance
-from mmrl.training.objectives.meta_balance import MetaGradientBalance
-from mmrl.training.objectives.term_balance import TermBalance, TermSignals
-from mmrl.training.objectives.volatility_balance import VolatilityBalance
+from mmrl.training.objectives.term_balance import (
+    ImitationBalance,
+    MetaGradientBalance,
+    TermBalance,
+    TermSignals,
+    VolatilityBalance,
+)
 
 CHECKED = "log_prob_change_max"
 """The metric that the loop compares with its bound on the replay gap."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmrl.rewards.learned.feature_scale import FeatureScale
-from mmrl.rewards.learned.prompt_components import PromptComponents
+from mmrl.rewards.learned.feature_scale import FeatureScale, PromptComponents
 
 
 def states(count=400, seed=0):

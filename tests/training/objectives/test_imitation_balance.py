@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmrl.training.objectives.imitation_balance import ImitationBalance
-from mmrl.training.objectives.term_balance import TermSignals
+from mmrl.training.objectives.term_balance import ImitationBalance, TermSignals
 
 
 def norm(value: float) -> TermSignals:

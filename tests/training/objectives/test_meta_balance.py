@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.training.objectives.meta_balance import MetaGradientBalance
-from mmrl.training.objectives.term_balance import TermSignals
+from mmrl.training.objectives.term_balance import MetaGradientBalance, TermSignals
 
 SETTINGS = {"start": 0.5, "rate": 0.1, "entropy_rate": 0.0, "entropy": None, "least": 0.05, "most": 0.95}
 GOAL, TAUGHT = torch.tensor([1.0, -2.0, 0.5]).double(), torch.tensor([0.5, 3.0, 0.0]).double()

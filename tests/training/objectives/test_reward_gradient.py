@@ -34,8 +34,7 @@ from mmrl.rollout import Rollout
 from mmrl.seeds import fold_in
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
-from mmrl.training.objectives.latent_reward_gradient import LatentRewardGradient
-from mmrl.training.objectives.reward_gradient import DifferentiableReward, RewardGradient
+from mmrl.training.objectives.reward_gradient import DifferentiableReward, LatentRewardGradient, RewardGradient
 
 ROWS, STEPS = 3, 10
 

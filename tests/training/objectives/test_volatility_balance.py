@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.training.objectives.term_balance import TermSignals
-from mmrl.training.objectives.volatility_balance import VolatilityBalance, change_of
+from mmrl.training.objectives.term_balance import TermSignals, VolatilityBalance, change_of
 
 
 def fed(balance: VolatilityBalance, *series: list[float]) -> list[float]:
