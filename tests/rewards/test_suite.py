@@ -49,7 +49,7 @@ def rows(**columns):
 
 @pytest.mark.parametrize("aggregation", ["sum", "gdpo", "pareto"])
 def test_an_invalid_answer_is_never_better_off_with_a_negative_weight(aggregation):
-    """What a penalty costs a good answer that is read must not be spared by an answer that cannot be read."""
+    """An answer that cannot be read must not be spared what a penalty costs a good one."""
     suite = RewardSuite([(scripted("copied"), -1.0), (scripted("good"), 1.0)], aggregation=aggregation)
     output = suite.score(rows(copied=[GARBAGE, 60.0, 0.0], good=[5.0, 5.0, 5.0]))
     assert output.values["copied"].tolist() == [100.0, 60.0, 0.0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer
@@ -107,8 +108,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs as a dict; raise InvalidAnswer if a key occurs twice, since either value could be meant."""
     made = dict(pairs)
     if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise InvalidAnswer(f"the key {twice!r:.40} occurs twice in one object")
     return made
 

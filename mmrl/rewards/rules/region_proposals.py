@@ -33,7 +33,7 @@ class RegionProposals(SpaceReward):
     answer without well-formed boxes is invalid. References as for `detection_f1`, with at least one true box.
     """
 
-    name, range = "region_proposals", (0.0, 1.0)
+    name, range, version = "region_proposals", (0.0, 1.0), "2"
     needs = ("text", "references.answer", "references.space")
     source = "ACTIVE-O3, arXiv:2505.21457"
 

@@ -180,12 +180,12 @@ def test_equal_answers_of_a_group_after_other_prompts_or_by_other_weights_are_no
     for policy in (Counting(length=1, vocabulary=2), Counting(ALL_ROWS, length=1, vocabulary=2)):
         batch = batch_of(policy, [1.0] * 16, n=8)
         prompt = batch.rollout.recording.prompts
-        told = {
+        fields = {
             "starts": [RowStart("rephrased") if each else None for each in prompt.tolist()],
             "versions": prompt[:, None].expand_as(batch.rollout.mask),
         }
         one_group = torch.zeros_like(batch.rollout.group_index)
-        rollout = replace(batch.rollout, group_index=one_group, **{apart: told[apart]})
+        rollout = replace(batch.rollout, group_index=one_group, **{apart: fields[apart]})
         found.append(gradient_of(objective(moved(policy), GRPOConfig()), policy, [replace(batch, rollout=rollout)])[0])
     torch.testing.assert_close(found[0], found[1])
 
