@@ -129,6 +129,7 @@ def test_updates_error_names_valid_numbers():
         (GRPO, "sampling.transition.noise_level=0", "sampling.transition.noise_level", "no decisions"),
         (GRPO, "sampling.steps=1", "sampling.steps", "take 2 or more"),
         (GRPO, "sampling.transition={name: cps, noise_level: 1.1}", "sampling.transition.noise_level", "cps"),
+        (GRPO, "sampling.transition={name: ddim, noise_level: 1.1}", "sampling.transition.noise_level", "ddim"),
         (GRPO, "sampling.window.high=10", "sampling.window.high", "9 stochastic steps"),
         (GRPO, "sampling.window={low: 5, high: 5}", "sampling.window.low", "no step"),
         (GRPO, "sampling.window.low=9", "sampling.window.low", "no step"),

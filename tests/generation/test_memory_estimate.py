@@ -90,6 +90,19 @@ def test_estimate_equals_measured_bytes(name, tmp_path):
         assert 0.999 * peak <= expected.peak <= 1.06 * (peak + inputs)
 
 
+NFT = {"algorithm": {"name": "diffusion_nft"}, "sampling.transition": {}}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("denoiser", "changes"), [("transformer_2", {}), pytest.param("transformer", NFT, marks=pytest.mark.slow)]
+)
+def test_the_update_of_one_of_two_denoisers_keeps_activations(denoiser, changes, tmp_path):
+    """Each computes some noise levels; where the frozen one does, an update keeps nothing."""
+    estimate = estimated(configured("wan22", tmp_path, {**changes, "policy.denoisers": [denoiser]}))
+    assert estimate.plain.kept > estimate.recomputed.kept > 0
+
+
 def measured_update(policy: PipelinePolicy, rollout: Rollout) -> tuple[int, int, int]:
     """Bytes that the denoiser's forward pass keeps for the first decision, the peak of both passes, and its inputs."""
     counted, kept, inputs = AllocationTracker(), [], []

@@ -8,9 +8,17 @@ import torch
 import transformers
 from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
 
+from mmrl.config.algorithms.forward_process import DiffusionNFTConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.policy import LoraConfig, PolicyConfig
+from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.generation import PipelinePolicy, UnsupportedError
+from mmrl.rollout_request import RolloutRequest
+from mmrl.training.experience import MicroBatch
+from mmrl.training.objectives.base import MetricAccumulator
+from mmrl.training.objectives.policy_gradient import PolicyGradient
+from mmrl.training.objectives.velocity_regression import VelocityRegression
 from tests.generation import tiny_pipelines as tiny
 from tests.generation.pipeline_checks import CLASSES, EXACT, plain_arguments
 
@@ -150,6 +158,32 @@ def test_one_of_two_denoisers_can_be_trained(make_policy, requests):
     policy = make_policy("wan22", denoisers=("transformer_2",))
     assert {path.split(".")[0] for path in policy.parameters_to_train()} == {"transformer_2"}
     assert policy.replay_gap(policy.rollout(requests, seed=3)) <= EXACT
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("objective", ["grpo", "gspo", "nft"])
+def test_one_of_two_denoisers_learns_what_it_learns_beside_the_other(objective, make_policy):
+    """The frozen one computes some noise levels, where there is nothing to learn."""
+    config = {
+        "grpo": GRPOConfig(kl={"coef": 0.1}),
+        "gspo": GRPOConfig(importance="sequence"),
+        "nft": DiffusionNFTConfig(kl={"coef": 0.1}),
+    }[objective]
+
+    def gradients(*denoisers: str) -> dict[str, torch.Tensor]:
+        policy = make_policy("wan22", "full", denoisers=denoisers)
+        rollout = policy.rollout([RolloutRequest(Sample("0", prompt="a red circle"), n=2, group=0)], seed=3)
+        kind = VelocityRegression if objective == "nft" else PolicyGradient
+        batch = MicroBatch.of_rows(rollout, torch.tensor([1.0, -1.0]))
+        kind(policy, config).backward(batch, 1.0, 0, MetricAccumulator())
+        return {name: each.grad for name, each in policy.parameters_to_train().items() if each.grad is not None}
+
+    both = gradients()
+    for denoiser in ("transformer", "transformer_2"):
+        alone = gradients(denoiser)
+        assert alone.keys() == {name for name in both if name.split(".")[0] == denoiser}
+        assert all(torch.equal(alone[name], both[name]) for name in alone)
+        assert any(each.abs().sum() > 0 for each in alone.values())
 
 
 @pytest.mark.integration

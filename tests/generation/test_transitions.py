@@ -14,6 +14,9 @@ from diffusers import (
 )
 from torch.distributions import Normal
 
+from mmrl.config.sampling import TransitionConfig
+from mmrl.errors import ConfigError
+from mmrl.generation.diffusion.scheduler_families import check_transition, family_of
 from mmrl.generation.diffusion.transitions import CPS, DDIM, ODE, DanceSDE, FlowSDE
 
 STOCHASTIC = [FlowSDE(0.7, 0.9), DanceSDE(0.3), DDIM(1.0), DDIM(0.5, "v_prediction")]
@@ -163,3 +166,10 @@ def std_at_the_end(transition, steps: int) -> float:
         mean, std = step.moments(x, x * exact_slope(sigma), sigma, sigma_next)
         variance = mean.item() ** 2 * variance + std**2
     return variance**0.5
+
+
+@pytest.mark.parametrize(("name", "scheduler"), [("ddim", DDIMScheduler()), ("cps", FlowMatchEulerDiscreteScheduler())])
+def test_more_noise_than_a_level_holds_raises(name, scheduler):
+    """With eta 1.05 the root of a negative number would be complex, and its imaginary part be dropped."""
+    with pytest.raises(ConfigError, match=f"1.05 is above 1, the most .*{name} takes"):
+        check_transition(TransitionConfig(name=name, noise_level=1.05), family_of(scheduler))

@@ -200,7 +200,7 @@ class DDIM(Transition):
 
     families: ClassVar[frozenset[str]] = frozenset({"vp", "ve"})
     noise_field: ClassVar[str | None] = "eta"
-    eta: Level = 0.0
+    eta: Level = 0.0  # in [0, 1]: above, a step may have more noise than x' has
     prediction: Literal["epsilon", "v_prediction", "sample"] = "epsilon"
     clip: float | None = None  # bound of the predicted x_0, for models in pixel space
 
@@ -218,6 +218,8 @@ class DDIM(Transition):
     @classmethod
     def config_errors(cls, config: TransitionConfig) -> Iterator[str]:
         yield from super().config_errors(config)
+        if config.noise_level > 1:
+            yield f"sampling.transition.noise_level: {config.noise_level} is above 1, the most eta that ddim takes"
         if config.learned is not None and config.learned.high > 1:
             yield f"sampling.transition.learned.high: {config.learned.high} is above 1, the most eta that ddim takes"
 

@@ -51,6 +51,9 @@ from mmrl.rollout_request import RolloutRequest
 WORDS = 64
 """The number of words of the assumed prompt."""
 
+LITTLE_NOISE = 0.02
+"""A noise level at which the last of several denoisers computes."""
+
 _MEDIA_BY_NAME = {
     "Kontext": ("image",),
     "Edit": ("image",),
@@ -201,6 +204,14 @@ class Trial:
         return rollout
 
     def _update(self, rollout: Rollout) -> list[int]:
+        """Return the bytes that a pass keeps, and its peak; of two denoisers one may be frozen, and keep nothing."""
+        if len(self.trained) == len(self._denoisers):
+            return self._update_at(rollout, 0, 0.5)
+        ends = self._update_at(rollout, 0, 1.0), self._update_at(rollout, -1, LITTLE_NOISE)
+        return [max(each) for each in zip(*ends, strict=True)]
+
+    def _update_at(self, rollout: Rollout, decision: int, sigma: float) -> list[int]:
+        """Return the figures of a decision, or of a velocity at a noise level where there are none."""
         counter = self.recorder.bytes
         counter.restart()
         before, seen = counter.now, []
@@ -211,9 +222,9 @@ class Trial:
 
         with torch.enable_grad():
             if rollout.log_probs.shape[1]:
-                self.policy.replay(rollout, [0], backward)
+                self.policy.replay(rollout, [decision % rollout.log_probs.shape[1]], backward)
             elif rollout.clean is not None:
-                self.policy.predict_velocity(rollout, rollout.clean, sigma=0.5)
+                self.policy.predict_velocity(rollout, rollout.clean, sigma)
                 backward()
         return [*seen, counter.peak - before]
 

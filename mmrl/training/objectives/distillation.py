@@ -80,7 +80,7 @@ class Distillation(Objective):
 
         with torch.enable_grad():
             self._policy.replay(rollout, steps, visit)
-        metrics.mean("loss", total / share, weight=share)
+        metrics.mean("loss", total / (share or 1.0), weight=share)
 
     def prepare(self, batches: Sequence[MicroBatch]) -> None:
         """Ask an offloaded teacher before the passes."""

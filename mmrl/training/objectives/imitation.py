@@ -67,7 +67,7 @@ class SupervisedLearning(Objective):
 
         with torch.enable_grad():
             self._policy.replay(rollout, step_indices, visit)
-        metrics.mean("loss", total / share, weight=share)
+        metrics.mean("loss", total / (share or 1.0), weight=share)
 
 
 def _imitated(batch: MicroBatch) -> Tensor:

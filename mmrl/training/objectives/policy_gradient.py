@@ -23,7 +23,7 @@ from mmrl.policy import Capability, FusedLossPolicy, Policy, StepOutputs
 from mmrl.rollout import Rollout
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
-from mmrl.training.objectives.replay_passes import backpropagate_coupled, marked_steps
+from mmrl.training.objectives.replay_passes import backpropagate, backpropagate_coupled, marked_steps
 
 STEP_CLIP, GUARD_CLIP, TOKEN_CLIP = 1e-4, 2e-6, 0.2
 """The default of `clip.low`. The log-prob of a denoising step is a mean over latents, hence the size; a guarded ratio's
@@ -126,7 +126,7 @@ class PolicyGradient(Objective):
         def visit(now: StepOutputs) -> None:
             loss = part.guarded(now) if self._settings.guarded else part.surrogate(now.log_probs, now.step_indices)
             penalty = part.penalty(now)
-            (loss if penalty is None else loss + penalty).backward()
+            backpropagate(loss if penalty is None else loss + penalty)
 
         if self._settings.couples:
             whole = partial(part.surrogate, step_indices=step_indices)

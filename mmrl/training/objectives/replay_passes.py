@@ -17,6 +17,15 @@ def marked_steps(mask: Tensor) -> list[int]:
     return columns
 
 
+def backpropagate(loss: Tensor) -> None:
+    """Backpropagate a loss if a trained parameter has a part in it.
+
+    Of two denoisers one may be frozen (`policy.denoisers`, Wan 2.2): at its noise levels there is nothing to learn.
+    """
+    if loss.requires_grad:
+        loss.backward()
+
+
 def replayed_log_probs(policy: Policy, rollout: Rollout, step_indices: Sequence[int]) -> Tensor:
     """Return the log-probabilities [B, K] of K decisions under the present parameters, without gradients."""
     parts: list[Tensor] = []
@@ -45,7 +54,7 @@ def backpropagate_coupled(
         nonlocal in_one_go
         in_one_go = len(now.step_indices) == len(step_indices)
         if in_one_go:
-            _sum(coupled(now.log_probs), alone(now)).backward()
+            backpropagate(_sum(coupled(now.log_probs), alone(now)))
         else:
             parts.append(now.log_probs.detach())
 
@@ -59,7 +68,7 @@ def backpropagate_coupled(
 
         def second(now: StepOutputs) -> None:
             here = coefficients[:, [place[column] for column in now.step_indices]]
-            _sum((here * now.log_probs).sum(), alone(now)).backward()
+            backpropagate(_sum((here * now.log_probs).sum(), alone(now)))
 
         policy.replay(rollout, step_indices, second)
 

@@ -24,6 +24,7 @@ from mmrl.rewards.learned.learned_latents import level_in_part, noised
 from mmrl.seeds import fold_in
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs
+from mmrl.training.objectives.replay_passes import backpropagate
 from mmrl.training.objectives.velocity_regression import EARLIEST, LATEST
 from mmrl.training.rollouts.collect import reward_inputs
 
@@ -161,7 +162,7 @@ class RewardGradient(Objective):
             velocity = policy.predict_velocity(batch.rollout, noisy, sigma)
             each = velocity_mse(velocity, reference)
             distance = each[batch.scored.to(each.device)].mean()
-            (distance * (share * self._config.kl.coef)).backward()
+            backpropagate(distance * (share * self._config.kl.coef))
         metrics.mean("kl", distance.item())
 
 

@@ -18,7 +18,7 @@ from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
 from mmrl.training.objectives.distillation import passes
 from mmrl.training.objectives.prepared_scores import PreparedScores
-from mmrl.training.objectives.replay_passes import marked_steps
+from mmrl.training.objectives.replay_passes import backpropagate, marked_steps
 
 
 class StepDistillation(Objective):
@@ -71,7 +71,7 @@ class StepDistillation(Objective):
             ]
             distance = torch.stack(apart, dim=1)
             loss = (weights[:, here] * distance).where(kept, 0.0).sum()
-            loss.backward()
+            backpropagate(loss)
             total += loss.item()
             metrics.mean("distance", distance.detach()[kept].mean().item(), weight=int(kept.sum()))
             if rollout.policy_version == self._policy.version:
@@ -80,7 +80,7 @@ class StepDistillation(Objective):
 
         with torch.enable_grad():
             self._policy.replay(rollout, steps, visit)
-        metrics.mean("loss", total / share, weight=share)
+        metrics.mean("loss", total / (share or 1.0), weight=share)
 
     def prepare(self, batches: Sequence[MicroBatch]) -> None:
         """Ask offloaded teachers before the passes."""

@@ -19,6 +19,7 @@ from mmrl.rollout import Rollout
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective
+from mmrl.training.objectives.replay_passes import backpropagate
 from mmrl.training.objectives.velocity_losses import Noised, PairLoss, VelocityLoss
 
 EARLIEST, LATEST = 0.02, 0.98
@@ -80,7 +81,7 @@ class VelocityRegression(Objective):
                     distance = velocity_mse(at.velocity, at.reference)[rows].mean()
                     loss = loss + self._kl * distance
                     metrics.mean("kl", distance.item())
-            (loss * (share / self._num_noise_levels)).backward()
+            backpropagate(loss * (share / self._num_noise_levels))
             metrics.mean("loss", loss.item())
             if at.old is not None:
                 metrics.mean("old_distance", velocity_mse(at.velocity.detach(), at.old).mean().item())

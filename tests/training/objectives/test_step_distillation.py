@@ -68,6 +68,15 @@ def test_the_loss_is_the_divergence_of_two_gaussians_and_its_gradient():
     assert teacher.theta.grad is None and metrics["log_prob_change_max"] == 0
 
 
+def test_a_micro_batch_that_other_processes_need_has_a_gradient_of_zero():
+    """run.place strict passes a share of 0 where no row could be scored."""
+    policy = gaussian(0.0)
+    batch = batch_of(policy, "a", "a").with_every_row()
+    objective = StepDistillation(policy, DistillConfig(name="distill"), {"teacher": NamedModel(gaussian(1.0))})
+    objective.backward(batch, 0.0, 0, MetricAccumulator())
+    assert policy.theta.grad.tolist() == [0.0]
+
+
 def test_rows_have_the_teacher_of_their_source():
     policy, one, two = gaussian(0.0), gaussian(1.0), gaussian(-3.0)
     batch = batch_of(policy, "a", "b", "b", "b")
