@@ -13,6 +13,7 @@ import inspect
 import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -144,6 +145,20 @@ def check_rows(pipeline: DiffusionPipeline, rows: int) -> None:
             f"{type(pipeline).__name__} makes one picture or video per call, not {rows}: set data.micro_batch, and "
             "evaluation.batch, to 1 (or --batch)"
         )
+
+
+def refused_call(
+    pipeline: DiffusionPipeline, arguments: Mapping[str, Any], error: ValueError
+) -> UnsupportedError | None:
+    """Return the error for a call whose arguments the pipeline's own checks refuse; None for errors of other code."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    if not str(frame.f_globals.get("__name__", "")).startswith("diffusers."):
+        return None
+    known = inspect.signature(type(pipeline).__call__).parameters
+    taken = ", ".join(each for each in known if media_kind(each)) or "none"
+    given = ", ".join(each for each in arguments if media_kind(each)) or "none"
+    return UnsupportedError(f"{type(pipeline).__name__} refuses the arguments of a call: {str(error).rstrip('.')}. It "
+                            f"takes these pictures and videos: {taken}; the samples give {given}")  # fmt: skip
 
 
 def _is_required(name: str, argument: inspect.Parameter) -> bool:
