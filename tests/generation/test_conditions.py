@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmrl.data.sample import Sample
-from mmrl.errors import ConfigError, DataError, UnsupportedError
+from mmrl.errors import CallRefused, ConfigError, DataError
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.diffusion.call_arguments import call_arguments, check_samples
 from mmrl.rollout_request import RolloutRequest
@@ -67,8 +67,11 @@ def test_rows_of_several_samples_are_those_of_separate_calls(tmp_path, name):
 
 def test_a_pipeline_that_refuses_its_arguments_is_named_with_what_it_takes():
     policy = PipelinePolicy(tiny.build("sd15_pix2pix"), tiny.sampling("sd15_pix2pix"))
-    message = r"InstructPix2PixPipeline refuses the arguments .*: `image` input .* takes .*: image,"
-    with pytest.raises(UnsupportedError, match=message + ".*the samples give none"):
+    message = r"InstructPix2PixPipeline refuses the arguments .*: `image` input .* It takes .*: image, .* give none"
+    with pytest.raises(CallRefused, match=message):
+        policy.rollout([RolloutRequest(Sample("0", prompt="a red circle"), n=1, group=0)], seed=0)
+    policy = PipelinePolicy(tiny.build("sd3"), tiny.sampling("sd3", height=21))
+    with pytest.raises(CallRefused, match=r"3Pipeline refuses .*: `height`.* divisible by (?!.*It takes)"):
         policy.rollout([RolloutRequest(Sample("0", prompt="a red circle"), n=1, group=0)], seed=0)
 
 

@@ -23,7 +23,7 @@ from mmrl.config.sampling import SamplingConfig
 from mmrl.data.media.decode import load_image, load_mask, load_video
 from mmrl.data.media.sample_media import MediaKind, is_video, map_media, media_kind
 from mmrl.data.sample import Sample
-from mmrl.errors import ConfigError, UnsupportedError
+from mmrl.errors import CallRefused, ConfigError, UnsupportedError
 from mmrl.generation.diffusion.denoiser_hook import guiders_of
 from mmrl.suggestions import did_you_mean
 
@@ -147,18 +147,17 @@ def check_rows(pipeline: DiffusionPipeline, rows: int) -> None:
         )
 
 
-def refused_call(
-    pipeline: DiffusionPipeline, arguments: Mapping[str, Any], error: ValueError
-) -> UnsupportedError | None:
+def refused_call(pipeline: DiffusionPipeline, arguments: Mapping[str, Any], error: ValueError) -> CallRefused | None:
     """Return the error for a call whose arguments the pipeline's own checks refuse; None for errors of other code."""
     *_, (frame, _) = walk_tb(error.__traceback__)
     if not str(frame.f_globals.get("__name__", "")).startswith("diffusers."):
         return None
-    known = inspect.signature(type(pipeline).__call__).parameters
-    taken = ", ".join(each for each in known if media_kind(each)) or "none"
-    given = ", ".join(each for each in arguments if media_kind(each)) or "none"
-    return UnsupportedError(f"{type(pipeline).__name__} refuses the arguments of a call: {str(error).rstrip('.')}. It "
-                            f"takes these pictures and videos: {taken}; the samples give {given}")  # fmt: skip
+    message = f"{type(pipeline).__name__} refuses the arguments of a call: {str(error).rstrip('.')}"
+    taken = [each for each in inspect.signature(type(pipeline).__call__).parameters if media_kind(each)]
+    if any(name in str(error) for name in taken):
+        given = ", ".join(name for name in taken if name in arguments) or "none"
+        message += f". It takes these pictures and videos: {', '.join(taken)}; the samples give {given}"
+    return CallRefused(message)
 
 
 def _is_required(name: str, argument: inspect.Parameter) -> bool:
