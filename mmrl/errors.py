@@ -9,6 +9,7 @@
     GenerationError(RuntimeError)   a pipeline with behaviour that is not supported
     ├── ReplayError                 a replay that left the path of its rollout
     └── UnsupportedError            a pipeline, scheduler or argument that cannot be a policy
+        └── CallRefused             arguments that the pipeline's own checks refuse
 
 The errors of rewards are defined in `mmrl.rewards`, which is used without the rest of mmrl.
 """
@@ -50,3 +51,7 @@ class ReplayError(GenerationError):
 
 class UnsupportedError(GenerationError):
     """A pipeline, scheduler or argument that cannot be a policy."""
+
+
+class CallRefused(UnsupportedError):
+    """Arguments that the pipeline's own checks refuse, such as a size, or a picture that is missing."""

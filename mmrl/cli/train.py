@@ -140,6 +140,7 @@ def _print_memory(config: TrainConfig) -> None:
     """Print the memory of a run: of a generator as estimated, of a small model that writes as counted."""
     from mmrl.cli.console import quiet_diffusers
     from mmrl.cli.errors import exit_code
+    from mmrl.errors import CallRefused
 
     writes = config.policy.kind != "pipeline"
     try:
@@ -151,7 +152,8 @@ def _print_memory(config: TrainConfig) -> None:
 
             memory = estimate_memory(config)
     except Exception as err:  # a pipeline may raise anything on the meta device; training does not depend on it
-        if exit_code(err) is not None and not writes:
+        known = exit_code(err) is not None and not isinstance(err, CallRefused)  # samples may give what is missing
+        if known and not writes:
             raise
         typer.echo(f"The memory estimate was left out: {str(err).partition(chr(10))[0] or type(err).__name__}")
         return

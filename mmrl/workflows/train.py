@@ -61,7 +61,7 @@ from mmrl.training.run.run_folder import (
     only_writer,
     run_folder,
 )
-from mmrl.training.run.trackers import JsonlTracker, build_trackers
+from mmrl.training.run.trackers import METRICS, JsonlTracker, build_trackers
 from mmrl.training.run_models import NamedModels
 from mmrl.training.training_loop import TrainingLoop
 
@@ -253,6 +253,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             stack.enter_context(only_writer(run))  # after every check that may fail
             if resume is None:
                 create_run_folder(run, dump_config(config))
+                _forget_all(run)
             else:
                 replace_text(run / CONFIG, dump_config(config), durable=True)
         processes.barrier()  # other processes read the folder
@@ -304,6 +305,13 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             write_grid(run, config.run.pictures)
             write_report(run)
     return run
+
+
+def _forget_all(run: Path) -> None:
+    """Delete what a run in the same folder has written that ended before its first iteration."""
+    (run / METRICS).unlink(missing_ok=True)
+    for folder in (run, run / HELDOUT, run / GREEDY):
+        forget_evaluations_after(folder, -1)
 
 
 def _stage_inputs(

@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 
 from mmrl.data.sample import Sample
+from mmrl.suggestions import did_you_mean
 from mmrl_shapeworld import (
     composed_captions,
     judged_motions,
@@ -128,8 +129,9 @@ def captions(split: str) -> list[Caption]:
         return [caption for caption in dict.fromkeys(captions("train")) if caption.total == 1]
     if split not in SPLITS:
         others = (question_splits.NAMES, world_splits.split_names(), *(names for names, _ in _FAMILIES))
-        known = ", ".join([*SPLITS, ONE_THING, *(name for names in others for name in names)])
-        raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {known}")
+        near = did_you_mean(split, [*SPLITS, ONE_THING, *(name for names in others for name in names)], count=3)
+        hint = near or f"some are {', '.join(SPLITS)}, and docs/shapeworld.md names all"
+        raise KeyError(f"ShapeWorld has no split {split!r}: {hint}")
     return list(_drawn(split))
 
 

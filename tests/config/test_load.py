@@ -153,6 +153,8 @@ def test_the_last_override_wins():
         ("seed=[1", "not valid YAML"),
         ("rewards={}", "rewards: got a map, expected a list"),
         ("policy=shapeworld", "policy: got 'shapeworld', expected a map"),
+        ("sampling=null", "sampling: got null, expected a map: write {} for the defaults"),
+        ("rewards=null", "rewards: got null, expected a list: write [] for none"),
         ("rewards.0.args={a: 1, a: 2}", "a is already set in line 1"),
     ],
 )

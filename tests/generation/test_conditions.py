@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmrl.data.sample import Sample
-from mmrl.errors import ConfigError, DataError
+from mmrl.errors import CallRefused, ConfigError, DataError
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.diffusion.call_arguments import call_arguments, check_samples
 from mmrl.rollout_request import RolloutRequest
@@ -63,6 +63,16 @@ def test_rows_of_several_samples_are_those_of_separate_calls(tmp_path, name):
     ]
     with pytest.raises(ValueError, match="differ in image_guidance_scale need a separate call"):
         policy.rollout([RolloutRequest(each, n=1, group=0) for each in differing], seed=0)
+
+
+def test_a_pipeline_that_refuses_its_arguments_is_named_with_what_it_takes():
+    policy = PipelinePolicy(tiny.build("sd15_pix2pix"), tiny.sampling("sd15_pix2pix"))
+    message = r"InstructPix2PixPipeline refuses the arguments .*: `image` input .* It takes .*: image, .* give none"
+    with pytest.raises(CallRefused, match=message):
+        policy.rollout([RolloutRequest(Sample("0", prompt="a red circle"), n=1, group=0)], seed=0)
+    policy = PipelinePolicy(tiny.build("sd3"), tiny.sampling("sd3", height=21))
+    with pytest.raises(CallRefused, match=r"3Pipeline refuses .*: `height`.* divisible by (?!.*It takes)"):
+        policy.rollout([RolloutRequest(Sample("0", prompt="a red circle"), n=1, group=0)], seed=0)
 
 
 @pytest.mark.parametrize(

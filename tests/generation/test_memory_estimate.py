@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from torch.utils._pytree import tree_iter
 
@@ -212,6 +213,13 @@ def test_extrapolation_from_two_blocks_is_exact_for_six(tmp_path):
     runs = find_block_runs(trial.policy.pipeline.transformer)
     assert [len(run.names) for run in runs] == [5]  # the sixth block is another: it drops the text
     assert extrapolate(runs, trial._measure) == trial._measure()
+
+
+@pytest.mark.integration
+def test_pictures_that_a_pipeline_edits_have_its_own_size_where_none_is_set():
+    pipeline = tiny.build("sd15_pix2pix")
+    with placeholder_sample(pipeline, SamplingConfig()) as sample, Image.open(sample.conditions["image"]) as picture:
+        assert picture.size == (pipeline.unet.config.sample_size * pipeline.vae_scale_factor,) * 2
 
 
 def test_repeated_blocks_are_restored_in_order():

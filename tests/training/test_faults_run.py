@@ -124,6 +124,27 @@ def test_empty_datasets_leave_no_run(fork_server, tmp_path):
 
 
 @pytest.mark.integration
+def test_runs_that_trained_nothing_do_not_block_their_folder(fork_server, tmp_path):
+    words = ["data.validation=p.txt", "data.heldout=null", "training.iterations=1", "evaluation.diversity_prompts=0"]
+    words += ["evaluation.rewards=[]", "rewards=[{name: mine.py:score}]"]
+    folder, broken = tmp_path / "a", "def score(image): return None\nscore.range = (0.0, 1.0)\n"
+    folder.mkdir()
+    (folder / "p.txt").write_text("a red circle\na blue square\n")
+    (folder / "mine.py").write_text(broken)
+    assert "only 0% of the answers could be scored" in error_of(train(fork_server, folder, "p.txt", *words))
+    stale = folder / "run/samples/step-0/0001-0.png"
+    assert stale.exists() and len(lines(folder / "run")) == 1
+    (folder / "mine.py").write_text(broken.replace("None", "id(image) % 7 / 7"))
+    again = [*words, "evaluation.prompts=1"]
+    assert train(fork_server, folder, "p.txt", *again).wait() == 0
+    assert [(row["kind"], row["step"]) for row in lines(folder / "run")] == [
+        ("evaluation", 0), ("train", 1), ("evaluation", 1)
+    ]  # fmt: skip
+    assert not stale.exists()
+    assert "contains a run already" in error_of(train(fork_server, folder, "p.txt", *again), 2)
+
+
+@pytest.mark.integration
 def test_unreadable_images_are_named_before_training(fork_server, tmp_path):
     folder = tmp_path / "a"
     (folder / "pictures").mkdir(parents=True)

@@ -22,6 +22,7 @@ from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.run.run_folder import create_run_folder, load_run
 from mmrl.training.run.stop_signals import stop_requests
 from mmrl.training.run.timers import Phases
+from mmrl.training.run.trackers import JsonlTracker
 from tests.training.conftest import samples
 
 
@@ -99,6 +100,9 @@ def test_run_folders_are_created_once_and_read_back(tmp_path):
     config = load_config("quickstart", ["seed=3"])
     folder = create_run_folder(tmp_path / "run", dump_config(config))
     assert load_run(folder).config == config and load_run(folder).metrics() == []
+    JsonlTracker(folder).log("evaluation", 0, {"evaluation/total": 0.5})
+    create_run_folder(folder, dump_config(config))  # that run has trained nothing
+    JsonlTracker(folder).log("train", 1, {"loss": 0.5})
     with pytest.raises(ConfigError, match=r"contains a run already: continue it with --resume"):
         create_run_folder(folder, dump_config(config))
     with pytest.raises(ConfigError, match=r"is not a run folder: it has no config\.yaml"):

@@ -41,6 +41,7 @@ _EXPECTED = {
     "dict_type": "a map",
     "model_type": "a map",
 }
+_IN_PLACE_OF_NULL = {"a map": ": write {} for the defaults", "a list": ": write [] for none"}
 
 
 def load_config(recipe: str, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -195,7 +196,8 @@ def _explain(error: Any, document: Any) -> tuple[Path, str]:
         choices, value = re.findall(r"'([^']*)'", context["expected"]), error["input"]
     else:
         expected = _EXPECTED.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-        return path, f"{dotted(path)}: got {_to_text(error['input'])}, expected {expected}"
+        instead = _IN_PLACE_OF_NULL.get(expected, "") if error["input"] is None else ""
+        return path, f"{dotted(path)}: got {_to_text(error['input'])}, expected {expected}{instead}"
     expected = " or ".join(choices) if choices else context["expected"]
     return path, f"{dotted(path)}: got {_to_text(value)}, expected {expected}{_nearest_choice(value, choices)}"
 

@@ -39,11 +39,11 @@ T = TypeVar("T")
 def media_kind(name: str) -> MediaKind | None:
     """Return the kind of file that a pipeline argument of this name takes, or None if it takes no file.
 
-    >>> [media_kind(name) for name in ("control_image", "mask_image", "pose_video", "num_frames")]
-    ['image', 'mask', 'video', None]
+    >>> [media_kind(name) for name in ("control_image", "mask_image", "pose_video", "num_frames", "image_scale")]
+    ['image', 'mask', 'video', None, None]
     """
     words = name.split("_")
-    if {"num", "embeds", "embeddings", "latents"} & set(words):
+    if {"num", "scale", "embeds", "embeddings", "latents"} & set(words):
         return None
     if {"video", "videos", "frames", "controls"} & set(words):
         return "video"

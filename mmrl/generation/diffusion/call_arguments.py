@@ -13,6 +13,7 @@ import inspect
 import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -22,7 +23,7 @@ from mmrl.config.sampling import SamplingConfig
 from mmrl.data.media.decode import load_image, load_mask, load_video
 from mmrl.data.media.sample_media import MediaKind, is_video, map_media, media_kind
 from mmrl.data.sample import Sample
-from mmrl.errors import ConfigError, UnsupportedError
+from mmrl.errors import CallRefused, ConfigError, UnsupportedError
 from mmrl.generation.diffusion.denoiser_hook import guiders_of
 from mmrl.suggestions import did_you_mean
 
@@ -144,6 +145,19 @@ def check_rows(pipeline: DiffusionPipeline, rows: int) -> None:
             f"{type(pipeline).__name__} makes one picture or video per call, not {rows}: set data.micro_batch, and "
             "evaluation.batch, to 1 (or --batch)"
         )
+
+
+def refused_call(pipeline: DiffusionPipeline, arguments: Mapping[str, Any], error: ValueError) -> CallRefused | None:
+    """Return the error for a call whose arguments the pipeline's own checks refuse; None for errors of other code."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    if not str(frame.f_globals.get("__name__", "")).startswith("diffusers."):
+        return None
+    message = f"{type(pipeline).__name__} refuses the arguments of a call: {str(error).rstrip('.')}"
+    taken = [each for each in inspect.signature(type(pipeline).__call__).parameters if media_kind(each)]
+    if any(name in str(error) for name in taken):
+        given = ", ".join(name for name in taken if name in arguments) or "none"
+        message += f". It takes these pictures and videos: {', '.join(taken)}; the samples give {given}"
+    return CallRefused(message)
 
 
 def _is_required(name: str, argument: inspect.Parameter) -> bool:

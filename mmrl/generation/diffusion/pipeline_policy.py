@@ -19,7 +19,12 @@ from mmrl.data.sample import Sample
 from mmrl.distributed.layout import Layout, Replicas
 from mmrl.errors import ConfigError, GenerationError, UnsupportedError
 from mmrl.finetuning.diffusers_modules import DenoiserTrainable, DiffusersFull, DiffusersLora
-from mmrl.generation.diffusion.call_arguments import SINGLE_GENERATOR, call_arguments, guiders_take_scale
+from mmrl.generation.diffusion.call_arguments import (
+    SINGLE_GENERATOR,
+    call_arguments,
+    guiders_take_scale,
+    refused_call,
+)
 from mmrl.generation.diffusion.decisions import BranchTrees
 from mmrl.generation.diffusion.denoiser_hook import (
     Guiders,
@@ -491,7 +496,12 @@ class PipelinePolicy:
                 stack.enter_context(intercept_scheduler(self.pipeline.scheduler, loop))
                 arguments = map_leaves(list, list, recording.arguments) | changes  # some pipelines write into them
                 seeded = [each.get_state() for each in ambient]
-                made = self.pipeline(**arguments, generator=generators[0] if one else generators)
+                try:
+                    made = self.pipeline(**arguments, generator=generators[0] if one else generators)
+                except ValueError as err:
+                    if (refused := refused_call(self.pipeline, arguments, err)) is None:
+                        raise
+                    raise refused from err
                 if isinstance(loop, RecordLoop):
                     drawn = [
                         not torch.equal(each.get_state(), state) for each, state in zip(ambient, seeded, strict=True)

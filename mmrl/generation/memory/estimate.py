@@ -58,6 +58,7 @@ _MEDIA_BY_NAME = {
     "Kontext": ("image",),
     "Edit": ("image",),
     "Img2Img": ("image",),
+    "InstructPix2Pix": ("image",),
     "Inpaint": ("image", "mask_image"),
     "Fill": ("image", "mask_image"),
     "Control": ("image", "control_image", "control_mask"),
@@ -243,8 +244,17 @@ def placeholder_sample(pipeline: DiffusionPipeline, sampling: SamplingConfig) ->
     with TemporaryDirectory() as folder:
         picture = Path(folder) / "picture.png"
         if needed:
-            Image.new("RGB", (sampling.width or 1024, sampling.height or 1024)).save(picture)
+            side = _own_size(pipeline)
+            Image.new("RGB", (sampling.width or side, sampling.height or side)).save(picture)
         yield Sample("0", prompt=" ".join(["word"] * WORDS), conditions=dict.fromkeys(needed, str(picture)))
+
+
+def _own_size(pipeline: DiffusionPipeline) -> int:
+    """Return the side in pixels of the pictures that a pipeline makes where no size is set; 1024 if it does not say."""
+    denoiser: Any = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
+    cells = getattr(getattr(denoiser, "config", None), "sample_size", None)
+    scale = getattr(pipeline, "vae_scale_factor", None)
+    return cells * scale if isinstance(cells, int) and isinstance(scale, int) else 1024
 
 
 def recording_bytes(rollout: Rollout) -> int:

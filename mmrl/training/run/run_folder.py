@@ -70,14 +70,21 @@ def check_run_folder(folder: Path) -> None:
     """Raise, before any model is loaded, unless a new run can be written into the folder.
 
     Raises:
-        ConfigError: it contains a run, which is never overwritten, or it cannot be written.
+        ConfigError: it contains a run that has trained, which is never overwritten, or it cannot be written.
     """
-    if os.path.exists(folder / CONFIG):  # not Path.exists, which raises where a folder above may not be entered
+    # not Path.exists, which raises where a folder above may not be entered
+    if os.path.exists(folder / CONFIG) and has_trained(folder):
         raise ConfigError(
             f"{folder} contains a run already: continue it with --resume {folder}, or delete it, or choose another "
             "folder with run.dir=..."
         )
     check_writable(folder)
+
+
+def has_trained(folder: Path) -> bool:
+    """Return whether the run of a folder has finished an iteration or a checkpoint."""
+    trained = any(row["kind"] == "train" for row in read_metrics(folder))
+    return trained or Checkpoints(folder).any_finished()
 
 
 def check_writable(folder: Path) -> None:
