@@ -8,15 +8,14 @@ the trainer over that under the parameters or the engine that sampled them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
+from mmrl.training.experience import DerivedSource, Experience, ExperienceSource, MicroBatch
 from mmrl.training.rollouts.importance_correction import ImportanceCorrection
 from mmrl.training.run.timers import Phases
 
 
 @dataclass(frozen=True)
-class CorrectedRollouts:
+class CorrectedRollouts(DerivedSource):
     """A source that corrects the sampled rows of another source."""
 
     source: ExperienceSource
@@ -33,13 +32,6 @@ class CorrectedRollouts:
             batches = [corrected(batch, self.correction) for batch in found.micro_batches]
         gap = {} if found.gap is None else {"mismatch/engine_gap": found.gap}
         return Experience(batches, found.metrics | self.correction.metrics() | gap)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the source."""
-        return self.source.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.source.load_state_dict(state)
 
 
 def corrected(batch: MicroBatch, correction: ImportanceCorrection) -> MicroBatch:
