@@ -1,4 +1,4 @@
-"""Metric trackers: metrics.jsonl always, others if `run.trackers` names them, and a file of the samples that a run added."""
+"""Metric trackers: metrics.jsonl always, others if `run.trackers` names them, and the samples that a run added."""
 
 from __future__ import annotations
 
