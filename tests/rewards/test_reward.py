@@ -89,8 +89,8 @@ def test_wrong_return_types_are_recorded_as_failures():
     assert output.status["length"] == [Status.ERROR] * 2 and np.isnan(output.values["length"]).all()
 
 
-class Distance(RowsReward):
-    """A reward that computes with a model of the run, here a number, and has no `score_one` of its own."""
+class LengthApart(RowsReward):
+    """A reward that computes with a model of the run, here a number, and defines no `score_one`."""
 
     name, needs, range = "distance", ("text",), (0.0, math.inf)
     models = ("target",)
@@ -103,8 +103,8 @@ class Distance(RowsReward):
 
 def test_a_reward_of_rows_scores_in_a_run_and_fails_outside_of_one():
     items = [RewardInput(id=text, group=0, prompt="", text=text) for text in ("a", "abcd")]
-    found = Distance().score(items, RewardContext(models={"target": 3}))
+    found = LengthApart().score(items, RewardContext(models={"target": 3}))
     assert found.values["distance"].tolist() == [2, 1]
-    assert [each["distance"].kind for each in Distance().score(items).failures] == ["no_model", "no_model"]
+    assert [each["distance"].kind for each in LengthApart().score(items).failures] == ["no_model", "no_model"]
     with pytest.raises(ScoringFailed, match="no model target"):
-        Distance().score_one(items[0])
+        LengthApart().score_one(items[0])
