@@ -56,16 +56,38 @@ class Registry(Generic[C]):
     ) -> None:
         self.group, self.kind = group, kind
         self._built_in, self._base, self._error = built_in, base, error
+        self.registered: dict[str, Any] = {}
+        """The components of this process by name (`register`)."""
 
     @cached_property
     def built_in(self) -> dict[str, str]:
         """The references of the built-in components by name."""
         return dict(self._built_in() if callable(self._built_in) else self._built_in)
 
+    @property
+    def _one(self) -> str:
+        return f"{'an' if self.kind[0] in 'aeio' else 'a'} {self.kind}"
+
     def names(self) -> list[str]:
         """Return the built-in names in their order, then the installed ones, sorted. Imports nothing."""
         installed = {name for name, _ in _entry_points(self.group, tuple(sys.path))}
         return [*self.built_in, *sorted(installed - set(self.built_in))]
+
+    def available(self) -> list[str]:
+        """Return all names that `load` takes, sorted."""
+        return sorted({*self.registered, *self.names()})
+
+    def register(self, name: str, component: Any) -> None:
+        """Add a component under a name, also once more, as when a cell of a notebook is run again.
+
+        Raises:
+            ConfigError: another component has the name.
+        """
+        place, known = place_of(component), self.registered.get(name)
+        other = place_of(known) if known is not None else self.place(name) if name in self.names() else place
+        if other != place:
+            raise self._error(f"there is already {self._one} {name!r}: {other}")
+        self.registered[name] = component
 
     def __contains__(self, name: object) -> bool:
         """Return whether `name` is built in, installed, or a reference (`is_reference`). Imports nothing."""
@@ -99,13 +121,15 @@ class Registry(Generic[C]):
             ConfigError: the name is unknown or ambiguous, its module or file cannot be imported, or it is not a
                 component of this kind.
         """
+        if name in self.registered:
+            registered: C = self.registered[name]
+            return registered
         place = self.place(name)
         found = load_reference(place, self._error, f"the {self.kind} {name!r}")
         if self._base is not None:
             base = load_reference(self._base, self._error)
             if not (issubclass(found, base) if isinstance(found, type) else isinstance(found, base)):
-                article = "an" if self.kind[0] in "aeio" else "a"
-                raise self._error(f"{place} is not {article} {self.kind}: it must derive from {self._base}")
+                raise self._error(f"{place} is not {self._one}: it must derive from {self._base}")
         component: C = found
         return component
 
@@ -132,6 +156,11 @@ class Registry(Generic[C]):
 def _entry_points(group: str, path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Return the names and references that installed packages offer; read once for each `sys.path`, as that is slow."""
     return tuple((point.name, point.value) for point in entry_points(group=group))
+
+
+def place_of(component: Any) -> str:
+    """Return the reference of a class or function: `module:Name`."""
+    return f"{component.__module__}:{component.__qualname__}"
 
 
 def is_file_reference(name: str) -> bool:

@@ -10,8 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from mmrl.studies.published import results_folder
-from mmrl.studies.study_result import RESULT
+from mmrl.studies.study_result import RESULT, results_folder
 from mmrl.studies.systems import systems_page
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "systems.md"

@@ -4,10 +4,10 @@ Where it fits: `mmrl.training` composes these into objectives; token and picture
 and a denoising step are both decisions, [B, T].
 
     groups          statistics within the groups of trajectories that answer one prompt
-    advantages      rewards [B] -> advantages [B] -> [B, T], also of decisions that rows share before they part
+    advantages      rewards [B] -> advantages [B] -> [B, T], also of decisions that rows share before they part;
+                    negative ones by the success of their group
     task_advantages advantages in a mix of tasks, whose metrics differ
     optimal_baseline  the baseline of least variance, and the signal in a gradient
-    negative_scaling  negative advantages by the success of their group
     several_rewards Pareto selection, channels, and constraints with multipliers
     importance      how much likelier a decision, or its whole trajectory, has become: log-ratios [B, T]
     policy_losses   surrogates, and imitation: terms [B, T] from log-probabilities and advantages
@@ -34,7 +34,7 @@ from typing import Any, Literal, get_origin
 _MODULES = (
     *("advantages", "aggregation", "forward_process", "groups", "importance", "kl", "policy_losses", "preference"),
     *("aligned_groups", "optimal_baseline", "outcome_credit", "several_rewards", "task_advantages", "turn_credit"),
-    *("negative_scaling", "random_policy_values", "whole_groups"),
+    *("random_policy_values", "whole_groups"),
 )
 _HOMES = {
     name: module

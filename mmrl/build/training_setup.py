@@ -47,10 +47,9 @@ from mmrl.training.objectives.reward_blend import BlendedRewards
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, build_history
 from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation, NewestBehaviour
 from mmrl.training.rollouts.controllers import ControlledRollouts
-from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
 from mmrl.training.rollouts.critic_advantages import CriticAdvantages
 from mmrl.training.rollouts.demonstrations import demonstrations_of
-from mmrl.training.rollouts.importance_correction import build_importance_correction
+from mmrl.training.rollouts.importance_correction import CorrectedRollouts, build_importance_correction
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.rollouts.mean_log_probs import MeanLogProbs
 from mmrl.training.rollouts.mixed_source import MixedSource

@@ -71,8 +71,8 @@ def list_() -> None:
     from rich.table import Table
 
     from mmrl.cli.console import console
-    from mmrl.studies.published import published_result
     from mmrl.studies.study import list_studies
+    from mmrl.studies.study_result import published_result
 
     table = Table("study", "paper", "claim", "verdict", box=None)
     for study in list_studies():
@@ -89,8 +89,7 @@ def show(
     ],
 ) -> None:
     """Print a study's claims, and its result if there is one."""
-    from mmrl.studies.published import published_result
-    from mmrl.studies.study_result import RESULT, StudyResult
+    from mmrl.studies.study_result import RESULT, StudyResult, published_result
 
     if (Path(name) / RESULT).is_file():
         _print(StudyResult.load(Path(name) / RESULT))

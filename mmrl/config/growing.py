@@ -15,8 +15,8 @@ PROPOSERS: Registry[Any] = Registry(
     "mmrl.proposers",
     "proposer",
     {
-        "word_swaps": "mmrl.data.word_swaps:WordSwaps",
-        "attempts": "mmrl.data.attempt_starts:AttemptStarts",
+        "word_swaps": "mmrl.data.proposers:WordSwaps",
+        "attempts": "mmrl.data.proposers:AttemptStarts",
     },
     base="mmrl.data.proposers:Proposer",
 )

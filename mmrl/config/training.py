@@ -1,4 +1,4 @@
-"""The loop, its optimizer, the interval of evaluations and the output folder."""
+"""The loop, its optimizer, the interval of evaluations, the gauge of reward hacking, overlap and the output folder."""
 
 from __future__ import annotations
 
@@ -6,12 +6,46 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from mmrl.config.hacking import HackingConfig
-from mmrl.config.overlap import OverlapConfig
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import AnySamplingConfig, SamplingKind
 from mmrl.config.section import Section, Seed
 from mmrl.config.servers import ServersConfig
+
+
+class OverlapConfig(Section):
+    """Rollouts that a thread samples with a copy of the policy, while the policy is trained."""
+
+    number = "lag"
+
+    lag: Annotated[int, Field(ge=0)] = 0
+    """The answers of an iteration are sampled with the parameters of this many iterations before it, while those
+    iterations are learnt from. 0: with the present parameters, and nothing is sampled during an update."""
+    stream: bool = False
+    """True: a micro-batch is backpropagated as soon as its groups are scored, while the iteration's other answers are
+    still being sampled; the update follows after the last one. With a lag of 0 the gradient is that of an iteration
+    without it."""
+
+    interrupt: bool = False
+    """True: servers get new weights while they write answers, which go on under them. Each token has the version that
+    wrote it, and the lag is the most that one is behind. For `run.servers.weights: folder`, and with a lag."""
+
+    @property
+    def is_on(self) -> bool:
+        """True if a copy of the policy samples."""
+        return self.lag > 0 or self.stream
+
+
+class HackingConfig(Section):
+    """A comparison of the rewards that are only measured with the trained ones, as a run goes."""
+
+    window: Annotated[int, Field(ge=3)] = 10
+    """Iterations whose mean rewards are compared with those of as many earlier ones."""
+    measured: tuple[str, ...] = ()
+    """Names of rewards whose weight is 0; empty: all of them."""
+    then: Literal["warn", "stop", "refresh"] = "warn"
+    """The run's answer where a trained reward rose and a measured one fell. `warn`: a message. `stop`: it ends, as
+    finished. `refresh`: rewards that learn (`cotrained`) do so in the next window alone, and in no other iteration."""
+
 
 MAX_REPLAY_GAP: dict[Precision, float] = {"float32": 1e-6, "float16": 1e-5, "bfloat16": 1e-4}
 """A replay repeats its rollout to the bit in every precision, so a gap is a fault. On pipelines as small as those of

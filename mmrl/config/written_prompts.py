@@ -21,7 +21,7 @@ QUESTION_READERS: Registry[Any] = Registry(
     {
         "captions": "mmrl.data.written_prompts:Captions",
         "drawn_pictures": "mmrl.data.written_prompts:DrawnPictures",
-        "instructions": "mmrl.data.written_instructions:Instructions",
+        "instructions": "mmrl.data.written_prompts:Instructions",
     },
     base="mmrl.data.written_prompts:QuestionReader",
 )

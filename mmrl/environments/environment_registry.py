@@ -51,7 +51,6 @@ TOOLS: Registry[Any] = Registry(
         "search_picture": "mmrl.environments.tools.picture_search:PictureSearch",
     },
 )
-_registered: dict[str, dict[str, Callable[..., Any]]] = {ENVIRONMENTS.group: {}, TOOLS.group: {}}
 
 
 def register(component: C) -> C:
@@ -65,23 +64,18 @@ def register(component: C) -> C:
     name = getattr(component, "name", None) or component.__name__
     if registry is TOOLS and not is_tool:
         raise ConfigError(f"{name} is neither an environment, with `begin`, nor a tool, with `call`")
-    place = _place(component)
-    known = _registered[registry.group].get(name)
-    other = _place(known) if known is not None else registry.place(name) if name in registry.names() else place
-    if other != place:
-        raise ConfigError(f"there is already a {registry.kind} {name!r}: {other}")
-    _registered[registry.group][name] = component
+    registry.register(name, component)
     return component
 
 
 def available_environments() -> list[str]:
     """Return the sorted names that `load_environment` takes."""
-    return sorted({*_registered[ENVIRONMENTS.group], *ENVIRONMENTS.names()})
+    return ENVIRONMENTS.available()
 
 
 def available_tools() -> list[str]:
     """Return the sorted names that `load_tool` takes."""
-    return sorted({*_registered[TOOLS.group], *TOOLS.names()})
+    return TOOLS.available()
 
 
 def load_environment(name: str, **args: Any) -> Environment:
@@ -158,7 +152,7 @@ def _is_tool_of_file(name: str) -> bool:
 
 
 def _component(registry: Registry[Any], name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = _registered[registry.group].get(name) or registry.load(name)
+    found: Callable[..., Any] = registry.load(name)
     wanted = "begin" if registry is ENVIRONMENTS else "call"
     if inspect.isfunction(found) and registry is TOOLS:
         return found
@@ -183,7 +177,3 @@ def _built(registry: Registry[Any], name: str, args: dict[str, Any]) -> Any:
 def _arguments(component: Callable[..., Any]) -> str:
     parameters = inspect.signature(component).parameters.values()
     return ", ".join(str(parameter).replace("'", "").replace('"', "") for parameter in parameters) or "none"
-
-
-def _place(component: Callable[..., Any]) -> str:
-    return f"{component.__module__}:{component.__qualname__}"

@@ -16,7 +16,7 @@ from mmrl.distributed.sharding_plan import blocks_to_shard
 from mmrl.errors import ConfigError, RunError
 from mmrl.generation.memory.meta_run import AllocationTracker
 from mmrl.rollout import Rollout
-from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
+from mmrl.training.experience import DerivedSource, Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective
 from mmrl.training.run.timers import Phases
 
@@ -103,24 +103,18 @@ class AllocationPeaks:
         self.kept[name] = max(self.kept[name], now - before)
 
 
-class ObservedSource:
+class ObservedSource(DerivedSource):
     """A source whose micro-batches always have something to learn, observed while it collects."""
 
     def __init__(self, source: ExperienceSource, objective: Objective, section: Section) -> None:
-        self._source, self._objective, self.section = source, objective, section
+        self.source, self._objective, self.section = source, objective, section
         self.outline_bytes = 0
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
         with self.section(COLLECT):
-            found = self._source.collect(iteration, progress, phases)
+            found = self.source.collect(iteration, progress, phases)
         self.outline_bytes = sum(_outline_bytes(batch.rollout) for batch in found.micro_batches)
         return Experience([self._learnable(batch) for batch in found.micro_batches], found.metrics)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._source.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._source.load_state_dict(state)
 
     def _learnable(self, batch: MicroBatch) -> MicroBatch:
         """Return the micro-batch; if all its advantages are 0, as of a group of one, with others.

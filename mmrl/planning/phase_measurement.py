@@ -31,9 +31,9 @@ from mmrl.config.algorithms.base import SCORED
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.data import FixedGroupSamplingConfig
 from mmrl.config.named_models import POLICY, ModelKind, kind_of
-from mmrl.config.overlap import OverlapConfig
 from mmrl.config.policy import AnyPolicyConfig
 from mmrl.config.train import TrainConfig
+from mmrl.config.training import OverlapConfig
 from mmrl.data.sample import Sample
 from mmrl.distributed.sharding_plan import blocks_to_shard
 from mmrl.errors import ConfigError

@@ -13,7 +13,7 @@ from mmrl.rewards.core.adapters import as_trl, as_verl
 from mmrl.rewards.core.cache import ScoreCache
 from mmrl.rewards.core.executor import WeightedReward
 from mmrl.rewards.core.registry import available, describe, load, register, reward_class
-from mmrl.rewards.core.reward import BatchReward, GroupReward, PairReward, Reward, spec_of
+from mmrl.rewards.core.reward import BatchReward, GroupReward, PairReward, Reward, RowsReward, spec_of
 from mmrl.rewards.core.reward_errors import Failure, InvalidAnswer, RewardError, ScoringFailed, Status
 from mmrl.rewards.core.reward_io import (
     RewardContext,
@@ -40,6 +40,7 @@ __all__ = [
     "RewardOutput",
     "RewardSpec",
     "RewardSuite",
+    "RowsReward",
     "Scope",
     "ScoreCache",
     "ScoringFailed",

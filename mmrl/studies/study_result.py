@@ -1,4 +1,4 @@
-"""`StudyResult`: the raw values of a study, and the verdict on each claim, in `result.json`.
+"""`StudyResult`: the raw values of a study, and the verdict on each claim, in `result.json`; those that are published.
 
 The file holds one value for each held-out sample, arm and seed, so that any other statistic can be made from it. It
 depends on the study, the code and the libraries alone: a study that was killed and resumed writes the same file.
@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+import mmrl
 from mmrl.atomic_io import replace_text
 from mmrl.errors import ResultError
 from mmrl.statistics.crossed import crossed_interval, sequential_interval
@@ -234,3 +235,20 @@ def rounded(value: Any) -> Any:
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
+
+
+def results_folder() -> Path:
+    """Return the folder of published results: `_results` if installed, docs/results/studies in a checkout."""
+    package = Path(mmrl.__file__).parent
+    inside = package / "_results"
+    return inside if inside.is_dir() else package.parent / "docs" / "results" / "studies"
+
+
+def published_result(study: str) -> StudyResult | None:
+    """Return the published result of a study; None if it has none.
+
+    Raises:
+        ResultError: the file is damaged.
+    """
+    path = results_folder() / f"{study}.json"
+    return StudyResult.load(path) if path.is_file() else None

@@ -12,9 +12,8 @@ import yaml
 from mmrl.config.recipes import list_recipes
 from mmrl.errors import ConfigError
 from mmrl.studies.claims import Outcome
-from mmrl.studies.published import published_result
 from mmrl.studies.study import Study, list_studies
-from mmrl.studies.study_result import StudyResult, decimal, interval_cell
+from mmrl.studies.study_result import StudyResult, decimal, interval_cell, published_result
 
 AREAS = {
     "generation": "Generation",

@@ -65,3 +65,16 @@ class ExperienceSource(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly where `state_dict` was taken."""
+
+
+class DerivedSource:
+    """The base of a source that changes the experience of another one, and has no state beside that one's."""
+
+    source: ExperienceSource
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the other source."""
+        return self.source.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.source.load_state_dict(state)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mmrl.config.hacking import HackingConfig
+from mmrl.config.training import HackingConfig
 from mmrl.statistics.intervals import welch_interval
 
 LEVEL = 0.05

@@ -348,11 +348,6 @@ class TrainingLoop:
         return [batches[start:end] for start, end in pairwise(cuts) if start < end]
 
     @property
-    def updates(self) -> int:
-        """The optimizer updates of the policy so far."""
-        return self.learner.updates
-
-    @property
     def _leading(self) -> Learner:
         """The model whose rollouts are learnt from."""
         return self.learners[self.objective.trained[0]]

@@ -1,5 +1,7 @@
 """`mmrl data angles`: the angle concentration of each prompt under a model, for `data.prompts: angle_concentration`.
 
+It is how nearly the hidden states of a prompt's tokens point one way (GAIN-RL, arXiv:2506.02281).
+
 The tokens of the question are those that differ from the same prompt with another question, since chat templates and
 processors differ in what they write around it.
 """
@@ -12,10 +14,11 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from mmrl.algorithms.angle_concentration import angle_concentration
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import build_policy, prepare_samples
+from mmrl.checks import check_shapes
 from mmrl.config.train import TrainConfig
 from mmrl.data.angle_prompts import ANGLE
 from mmrl.data.sample import Sample
@@ -86,3 +89,29 @@ def question_tokens(tokens: Sequence[int], other: Sequence[int]) -> Tensor:  # [
     first = min(first, len(tokens) - 1)
     marks[first : max(first + 1, len(tokens) - last)] = True
     return marks
+
+
+def angle_concentration(
+    states: Tensor,  # [L, D] float, of the tokens of one prompt, the last of the model's hidden states
+    question: Tensor,  # [L] bool; the tokens of the question itself
+    context: Tensor,  # [L] bool; those before it, such as a system prompt or a picture
+) -> tuple[Tensor, Tensor]:  # [], [] float64 in [-1, 1]
+    """Return the mean cosine between tokens of the question, and between those and the tokens of its context.
+
+    The first, within the segment, is over pairs of different tokens, so that it does not depend on the number of tokens
+    by their cosine of 1 with themselves; it is 1 for one token. The second, between the segments, is 0 without context.
+
+    Raises:
+        ShapeError: shapes do not fit.
+        ValueError: the question has no tokens.
+    """
+    check_shapes("L D", states=states)
+    check_shapes("L", {"L": states.shape[0]}, question=question, context=context)
+    own, other = int(question.sum()), int(context.sum())
+    if not own:
+        raise ValueError("the question has no tokens, whose hidden states could be compared")
+    directions = F.normalize(states.double(), dim=-1)
+    resultant = directions[question].sum(dim=0)
+    within = (resultant @ resultant - own) / (own * (own - 1)) if own > 1 else resultant.new_ones(())
+    between = resultant @ directions[context].sum(dim=0) / (own * max(other, 1))
+    return within.clamp(-1, 1), torch.clamp(between, -1, 1)

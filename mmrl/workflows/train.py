@@ -49,7 +49,6 @@ from mmrl.evaluation.run_reader import GREEDY, HELDOUT
 from mmrl.export.run_readme import write_run_readme
 from mmrl.policy import Policy
 from mmrl.rewards.core.routing import SharedLoader
-from mmrl.training.run.added_prompts import AddedPromptsTracker
 from mmrl.training.run.display import build_display
 from mmrl.training.run.run_folder import (
     CONFIG,
@@ -61,7 +60,7 @@ from mmrl.training.run.run_folder import (
     only_writer,
     run_folder,
 )
-from mmrl.training.run.trackers import METRICS, JsonlTracker, build_trackers
+from mmrl.training.run.trackers import METRICS, AddedPromptsTracker, JsonlTracker, build_trackers
 from mmrl.training.run_models import NamedModels
 from mmrl.training.training_loop import TrainingLoop
 

@@ -37,8 +37,7 @@ from mmrl.rewards.learned.judge_inputs import Facts, JudgeInputs, query_features
 from mmrl.rewards.learned.learned_latents import load_latent_encoder
 from mmrl.rewards.learned.pair_features import text_features
 from mmrl.rewards.learned.ranked_factors import factor_margins, factors_of, ranked_sides
-from mmrl.rewards.learned.reward_card import RewardQuality, card_text
-from mmrl.rewards.learned.reward_folder import RewardModelSettings, write_reward_folder
+from mmrl.rewards.learned.reward_folder import RewardModelSettings, RewardQuality, card_text, write_reward_folder
 from mmrl.rewards.learned.score_head import HeadShape, RaterEncoder, ScoreHead
 from mmrl.rewards.models.clip_encoder import load_encoder
 from mmrl.rewards.models.text_encoder import TextEncoder

@@ -17,8 +17,8 @@ from PIL.Image import Image
 
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.picture_drawing import lacks_sample, painter_of
-from mmrl.rewards.core.reward import Reward, Scored
-from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
+from mmrl.rewards.core.reward import RowsReward, Scored
+from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl_shapeworld.captions import SEEN_KINDS, Caption, sample_caption
 from mmrl_shapeworld.checker import Reading, judge
@@ -74,7 +74,7 @@ def bound(reading: Reading, caption: Caption) -> float:
     return (drawn & named).total() / max(drawn.total(), named.total())
 
 
-class Composition(Reward):
+class Composition(RowsReward):
     """The share of a caption's pictures, as a model of the run draws them, that are strictly correct by rules.
 
     `bound` is the share of things whose colour and shape are as named, `counted` whether there are as many things as
@@ -90,10 +90,6 @@ class Composition(Reward):
         if draws < 1:
             raise RewardError(f"{self.name}: draws is {draws}; it is 1 or more")
         self._draws = draws
-
-    def score_one(self, item: RewardInput) -> float:
-        """Raise, since a model of a run draws."""
-        raise ScoringFailed(f"{self.name} lets a model of a run draw, and here is none", "no_model")
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Draw all captions, and judge the pictures."""

@@ -22,7 +22,7 @@ from mmrl.config.policy import PolicyConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
-from mmrl.data.written_instructions import Instructions
+from mmrl.data.written_prompts import Instructions
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.learned.score_head import HeadShape, ScoreHead
 from mmrl.rewards.models.clip_encoder import load_encoder

@@ -15,8 +15,7 @@ import numpy as np
 
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.picture_drawing import lacks_sample, painter_of
-from mmrl.rewards.core.reward import Reward, Scored
-from mmrl.rewards.core.reward_errors import ScoringFailed
+from mmrl.rewards.core.reward import RowsReward, Scored
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl_shapeworld.answered_captions import (
     NO,
@@ -136,7 +135,7 @@ def _looked(id: str, caption: Caption, rng: np.random.Generator) -> Sample:
     )
 
 
-class BothTasks(Reward):
+class BothTasks(RowsReward):
     """1 if what a model of the run draws of a caption is strictly correct, or the answer about a picture right, else 0.
 
     `credit` is the rule checker's partial credit of a drawn picture. `gap` is 1 for a right answer and -1 for a right
@@ -147,10 +146,6 @@ class BothTasks(Reward):
     name, needs, range = "right", ("references.answer",), (0.0, 1.0)
     source = "docs/shapeworld.md"
     models = painters = ("painter",)
-
-    def score_one(self, item: RewardInput) -> float:
-        """Raise, since a model of a run draws."""
-        raise ScoringFailed(f"{self.name} lets a model of a run draw, and here is none", "no_model")
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Draw all captions, judge the pictures, and compare the answers."""

@@ -19,7 +19,7 @@ from mmrl.data.proposers import Parent, Proposer
 from mmrl.data.sample import Sample
 from mmrl.data.sources import load_source
 from mmrl.errors import DataError
-from mmrl.training.run.added_prompts import ADDED_PROMPTS, AddedPromptsTracker
+from mmrl.training.run.trackers import ADDED_PROMPTS, AddedPromptsTracker
 
 SAMPLES = [Sample(str(number), prompt=f"p{number}") for number in range(6)]
 

@@ -9,11 +9,9 @@ import pytest
 from PIL import Image
 
 from mmrl.config.loading.load import parse_config
-from mmrl.data.attempt_starts import AttemptStarts
 from mmrl.data.media.uris import uri_bytes
-from mmrl.data.proposers import Parent
+from mmrl.data.proposers import AttemptStarts, Parent, WordSwaps
 from mmrl.data.sample import Sample
-from mmrl.data.word_swaps import WordSwaps
 from mmrl.errors import ConfigError
 
 LISTS = [["red", "blue", "dark blue"], ["cat", "dog"]]

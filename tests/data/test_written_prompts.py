@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from mmrl.data.sample import Sample
-from mmrl.data.written_instructions import Instructions
-from mmrl.data.written_prompts import Captions, QuestionReader, WrittenSampler
+from mmrl.data.written_prompts import Captions, Instructions, QuestionReader, WrittenSampler
 from mmrl.errors import DataError
 
 

@@ -9,12 +9,11 @@ from typer.testing import CliRunner
 from mmrl.cli import app
 from mmrl.data.sample import Sample
 from mmrl.demo.checkpoint_columns import CheckpointColumns
-from mmrl.demo.episode_job import episode_job, without_folders
 from mmrl.demo.error_handling import DemoError, Stopped
 from mmrl.demo.generate import GenerationSettings, generate
 from mmrl.demo.jobs import StoppableJob
 from mmrl.demo.request_validation import heat
-from mmrl.demo.tab_episodes import _players
+from mmrl.demo.tab_episodes import _players, episode_job, without_folders
 from mmrl.environments import register
 from mmrl.evaluation.episodes.episode_view import EpisodeView
 from mmrl_shapeworld.splits import samples

@@ -100,7 +100,8 @@ def test_components_of_a_file(tmp_path):
 
 
 def test_registered_components_are_found_and_names_are_not_taken_twice(monkeypatch):
-    monkeypatch.setattr(environment_registry, "_registered", {"mmrl.environments": {}, "mmrl.tools": {}})
+    for registry in (environment_registry.ENVIRONMENTS, environment_registry.TOOLS):
+        monkeypatch.setattr(registry, "registered", {})
     assert register(Countdown) is Countdown and register(Slow) is Slow and register(Slow) is Slow
     assert "countdown" in available_environments() and "slow" in available_tools()
     assert isinstance(load_environment("countdown", deadline_s=1.0), Countdown)

@@ -81,7 +81,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "questions").mkdir()
     (tmp_path / "questions" / "a.jsonl").write_text('{"q": "1 + 1?", "a": "2"}\n')
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.setattr(registry.REWARDS, "registered", dict(registry.REWARDS.registered))
     return tmp_path
 
 

@@ -16,7 +16,7 @@ from mmrl.rewards.core import registry
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch):
     """Remove the rewards that a test registers."""
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.REWARDS, "registered", {})
 
 
 @pytest.fixture

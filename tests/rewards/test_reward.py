@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.rewards import InvalidAnswer, Reward, RewardError, RewardInput, Status
+from mmrl.rewards import (
+    InvalidAnswer,
+    Reward,
+    RewardContext,
+    RewardError,
+    RewardInput,
+    RowsReward,
+    ScoringFailed,
+    Status,
+)
 
 
 class Length(Reward):
@@ -78,3 +87,24 @@ def test_wrong_return_types_are_recorded_as_failures():
 
     output = Text().score([ask("1"), RewardInput(id="2", group=0, prompt="", image=Image.new("RGB", (2, 2)))])
     assert output.status["length"] == [Status.ERROR] * 2 and np.isnan(output.values["length"]).all()
+
+
+class LengthApart(RowsReward):
+    """A reward that computes with a model of the run, here a number, and defines no `score_one`."""
+
+    name, needs, range = "distance", ("text",), (0.0, math.inf)
+    models = ("target",)
+
+    def score_rows(self, items, context):
+        if "target" not in context.models:
+            raise context.no_model("model target")
+        return [abs(len(item.text) - context.models["target"]) for item in items]
+
+
+def test_a_reward_of_rows_scores_in_a_run_and_fails_outside_of_one():
+    items = [RewardInput(id=text, group=0, prompt="", text=text) for text in ("a", "abcd")]
+    found = LengthApart().score(items, RewardContext(models={"target": 3}))
+    assert found.values["distance"].tolist() == [2, 1]
+    assert [each["distance"].kind for each in LengthApart().score(items).failures] == ["no_model", "no_model"]
+    with pytest.raises(ScoringFailed, match="no model target"):
+        LengthApart().score_one(items[0])

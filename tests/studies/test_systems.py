@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from mmrl.cli import app
 from mmrl.config.recipes import REWARD_MODELS, find_recipe, list_recipes, recipes_folder
 from mmrl.errors import ConfigError
-from mmrl.studies.published import published_result, results_folder
 from mmrl.studies.study import list_studies
+from mmrl.studies.study_result import published_result, results_folder
 from mmrl.studies.systems import (
     AREAS,
     _names_of,

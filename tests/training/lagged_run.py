@@ -12,8 +12,7 @@ from mmrl.config.algorithms.policy_gradient import GRPOConfig, MismatchConfig, P
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation, NewestBehaviour
-from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
-from mmrl.training.rollouts.importance_correction import ImportanceCorrection
+from mmrl.training.rollouts.importance_correction import CorrectedRollouts, ImportanceCorrection
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.rollouts.streamed_rollouts import StreamedRollouts

@@ -12,7 +12,7 @@ import torch
 from mmrl.build.config_checks import check
 from mmrl.build.hacking import build_hacking_gauge
 from mmrl.config import load_config
-from mmrl.config.hacking import HackingConfig
+from mmrl.config.training import HackingConfig
 from mmrl.errors import ConfigError
 from mmrl.training.hacking_gauge import LEVEL, HackingGauge
 from mmrl.workflows.train import train

@@ -76,7 +76,7 @@ def test_overflow_skips_its_update_only(make_trainer, monkeypatch):
         metrics, _ = trainer.iterate()
         thetas.append(trainer.policy.theta.detach().clone())
     assert torch.equal(thetas[0], thetas[1]) and not torch.equal(thetas[1], thetas[2])
-    assert trainer.updates == 3 and trainer.step == 4
+    assert trainer.learner.updates == 3 and trainer.step == 4
     assert (metrics["updates_skipped"], metrics["loss_scale"]) == (1, START / 2)
     assert thetas[3].isfinite().all()
 

@@ -8,14 +8,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from mmrl.algorithms.angle_concentration import angle_concentration
 from mmrl.build.policies import build_policy
 from mmrl.cli import app
 from mmrl.config import load_config
 from mmrl.config.data import AngleConcentrationPromptsConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
-from mmrl.workflows.prompt_angles import prompt_angles, question_tokens, with_angles
+from mmrl.workflows.prompt_angles import angle_concentration, prompt_angles, question_tokens, with_angles
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ class NegativeScalingAdvantage(AdvantageConfig):
         return {"std": self.std, "ddof": self.ddof}
 
     def estimate(self, rewards: Tensor, group_index: Tensor) -> Tensor:
-        scaled = load_reference("mmrl.algorithms.negative_scaling:scaled_negatives")
+        scaled = load_reference("mmrl.algorithms.advantages:scaled_negatives")
         plain = super().estimate(rewards, group_index)
         result: Tensor = scaled(plain, rewards, group_index, base=self.base, slope=self.slope)
         return result

@@ -214,7 +214,6 @@ class PipelinePolicy:
         recording = Recording(
             arguments,
             seed,
-            rows=len(samples),
             shared_seed=seed if request.shared_seed is None else request.shared_seed,
             branches=self._branches_of(requests, sampling),
             iteration=request.iteration,
@@ -321,7 +320,7 @@ class PipelinePolicy:
         sampling = self.sampling.model_copy(update=changes)
         arguments = call_arguments(self.pipeline, sampling, samples)
         branches = BranchTrees(BranchConfig(), len(samples))
-        recording = Recording(arguments, seed=0, rows=len(samples), shared_seed=0, branches=branches)
+        recording = Recording(arguments, seed=0, shared_seed=0, branches=branches)
         if guiders_take_scale(self.pipeline):
             recording.guidance_scale = sampling.guidance_scale
         loop = FirstStepLoop(self.guiders, recording, sampling)

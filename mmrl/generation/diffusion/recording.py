@@ -27,7 +27,6 @@ class Recording:
 
     arguments: dict[str, Any]  # of the pipeline's call, without generators
     seed: int
-    rows: int
     shared_seed: int  # determines the window; equal for all calls of an iteration
     branches: BranchTrees
     iteration: int = 0  # of training; a window may move with it

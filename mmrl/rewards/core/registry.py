@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeGuard, TypeVar
 
-from mmrl.components import Registry, is_reference
+from mmrl.components import Registry, is_reference, place_of
 from mmrl.rewards.core.cache import digest_of_source
 from mmrl.rewards.core.reward import Reward, purpose_of, spec_of
 from mmrl.rewards.core.reward_errors import RewardError
@@ -157,7 +157,6 @@ BUILT_IN = {
 
 REWARDS: Registry[Any] = Registry("mmrl.rewards", "reward", BUILT_IN, error=RewardError)
 
-_registered: dict[str, Callable[..., Any]] = {}
 _data: ContextVar[str] = ContextVar("data", default="")
 """The data that names the rewards which `load` builds now; "": the user does."""
 
@@ -212,19 +211,15 @@ def register(scorer: Scorer) -> Scorer:
         RewardError: another reward has the name, or the function has nothing to score.
     """
     name = scorer.name if _is_reward(scorer) else scorer.__name__
-    if _place(_registered.get(name, scorer)) != _place(scorer):  # equal after a notebook cell was run again
-        raise RewardError(f"there is already a reward {name!r}: {_place(_registered[name])}")
-    if name in REWARDS.names() and (place := REWARDS.place(name)) != _place(scorer):
-        raise RewardError(f"there is already a reward {name!r}: {place}")
     if not _is_reward(scorer):
         reward_factory(scorer, name)  # raises now rather than at the first load
-    _registered[name] = scorer
+    REWARDS.register(name, scorer)
     return scorer
 
 
 def available() -> list[str]:
     """Return the sorted names that `load` takes."""
-    return sorted({*_registered, *REWARDS.names()})
+    return REWARDS.available()
 
 
 def describe(name: str) -> str:
@@ -279,12 +274,12 @@ def check_no_server(reward: Reward | type[Reward], source: str) -> None:
 
 def reward_class(name: str) -> type[Reward]:
     """Return the class of a reward by a name that `load` takes, without building the reward."""
-    found = _registered[name] if name in _registered else REWARDS.load(name)
+    found = REWARDS.load(name)
     if is_reference(name):
         return _as_reward(found, name.rpartition(":")[2])
     found = _as_reward(found, name)
     if getattr(found, "name", None) != name:
-        raise RewardError(f"reward {name!r} is {_place(found)}, which calls itself {getattr(found, 'name', None)!r}")
+        raise RewardError(f"reward {name!r} is {place_of(found)}, which calls itself {getattr(found, 'name', None)!r}")
     return found
 
 
@@ -357,10 +352,6 @@ def _is_reward(thing: Any) -> TypeGuard[type[Reward]]:
 def _signature(factory: type[Reward]) -> inspect.Signature:
     """Return the arguments of a class: none without an `__init__`, where `inspect` reads `Reward.__new__`."""
     return inspect.Signature() if factory.__init__ is object.__init__ else inspect.signature(factory)
-
-
-def _place(scorer: Any) -> str:
-    return f"{scorer.__module__}:{scorer.__qualname__}"
 
 
 def _argument(parameter: inspect.Parameter) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 import time
@@ -77,7 +78,7 @@ class Reward(TrainerMethods, ABC):
                 return float(np.asarray(item.image.convert("L")).mean() / 255)
 
     Extend `BatchReward` for a model that scores many answers in one call, `GroupReward` or `PairReward` for a reward
-    that compares the answers to one prompt.
+    that compares the answers to one prompt, `RowsReward` for one that computes with a model of the run.
     """
 
     name: ClassVar[str]
@@ -115,6 +116,9 @@ class Reward(TrainerMethods, ABC):
     """Those of `models` that draw for the reward (`mmrl.rewards.core.picture_drawing`)."""
     denoisers: tuple[str, ...] = ()
     """Those of `models` that predict velocities of pictures for it (`mmrl.rewards.core.denoising`); the rest write."""
+
+    inner_rewards: tuple[Reward, ...] = ()
+    """The rewards whose scores this one reads; the fingerprint and the weight files are also theirs."""
 
     settings: dict[str, Any]
     """The constructor arguments, defaults included."""
@@ -214,7 +218,7 @@ class Reward(TrainerMethods, ABC):
 
     def weight_files(self) -> tuple[WeightFile, ...]:
         """Return the weight files that the reward has loaded."""
-        return ()
+        return tuple(file for each in self.inner_rewards for file in each.weight_files())
 
     @property
     def spec(self) -> RewardSpec:
@@ -229,9 +233,12 @@ class Reward(TrainerMethods, ABC):
         """
         weights = [file.sha256 for file in self.weight_files()]
         try:
-            return digest_of(self.name, self.version, self.settings, weights, self.source_digest()).hex()
+            own = digest_of(self.name, self.version, self.settings, weights, self.source_digest()).hex()
         except Unhashable as err:
             raise RewardError(f"{self.name} cannot be cached: {err}") from err
+        if not self.inner_rewards:
+            return own
+        return hashlib.sha256("".join([own, *(each.fingerprint() for each in self.inner_rewards)]).encode()).hexdigest()
 
     @classmethod
     def source_digest(cls) -> str:
@@ -283,6 +290,18 @@ class Reward(TrainerMethods, ABC):
     @property
     def _worst(self) -> float:
         return self.range[0] if self.direction == "higher" else self.range[1]
+
+
+class RowsReward(Reward):
+    """A reward that needs all answers of a call at once, or what `RewardContext` has of the run, such as its models."""
+
+    @abstractmethod
+    def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
+        """Return the result of each answer; an exception stands in place of the score that it prevented."""
+
+    def score_one(self, item: RewardInput) -> float | Mapping[str, float]:
+        """Score one answer by itself and outside of a run, where there is no model."""
+        return _only(self.score_rows([item], RewardContext()), self.name)
 
 
 class BatchReward(Reward):

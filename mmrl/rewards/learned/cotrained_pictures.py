@@ -14,8 +14,8 @@ from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward_errors import FAULTS, RewardError, attempt
 from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.learned.cotrained import SavedHeads
 from mmrl.rewards.learned.learned_reward import LearnedReward
-from mmrl.rewards.learned.saved_heads import SavedHeads
 
 if TYPE_CHECKING:
     from torch import Tensor

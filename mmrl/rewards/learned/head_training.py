@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from mmrl.checks import check_shapes
 from mmrl.config.reward_model import LabelConfig, RaterConfig, RewardTrainingConfig
-from mmrl.rewards.learned.label_votes import JudgedLabels, judge_labels
 from mmrl.rewards.learned.preference_losses import (
+    JudgedLabels,
+    judge_labels,
     latent_divergence,
     preference_logits,
     preference_loss,

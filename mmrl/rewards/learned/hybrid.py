@@ -6,7 +6,6 @@ opinion about everything, and a policy finds where it is wrong. Each answer gets
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.rewards.core.registry import load
-from mmrl.rewards.core.reward import Reward, Scored
+from mmrl.rewards.core.reward import Reward, RowsReward, Scored
 from mmrl.rewards.core.reward_errors import FAULTS, RewardError, ScoringFailed, Status, attempt
-from mmrl.rewards.core.reward_io import RewardContext, RewardInput, RewardOutput, Scope, WeightFile
+from mmrl.rewards.core.reward_io import RewardContext, RewardInput, RewardOutput, Scope
 
 UNKNOWN = (Status.ERROR, Status.TIMEOUT)
 
 
-class HybridReward(Reward):
+class HybridReward(RowsReward):
     """A rule's verdict and a reward model's score of each answer, weighted by the rule's confidence c: c r + (1 − c) m.
 
     c is 0 where the rule cannot score, as without a reference, and otherwise `if_right` or `if_wrong`, times the
@@ -53,9 +52,10 @@ class HybridReward(Reward):
             if_wrong: the confidence in any other: below 1 for a rule that overlooks right answers of another form.
         """
         self.rule, self.model = load(rule, **(rule_args or {})), load(model, **(model_args or {}))
+        self.inner_rewards = (self.rule, self.model)
         if not all(math.isfinite(bound) for bound in self.rule.range):
             raise RewardError(f"hybrid: the rule {rule} has values without bounds, which no other score compares with")
-        for part in (self.rule, self.model):
+        for part in self.inner_rewards:
             if part.scope is not Scope.SAMPLE or part.scheduled or part.models:
                 raise RewardError(
                     f"hybrid: {part.name} compares answers, changes during training or asks a model of the run; "
@@ -65,21 +65,6 @@ class HybridReward(Reward):
             if not 0 <= value <= 1:
                 raise RewardError(f"hybrid: {what} is {value}; a confidence lies in [0, 1]")
         self.if_right, self.if_wrong = if_right, if_wrong
-
-    def fingerprint(self) -> str:
-        """Return the digest of this reward, of the rule and of the model."""
-        parts = (super().fingerprint(), self.rule.fingerprint(), self.model.fingerprint())
-        return hashlib.sha256("".join(parts).encode()).hexdigest()
-
-    def weight_files(self) -> tuple[WeightFile, ...]:
-        return (*self.rule.weight_files(), *self.model.weight_files())
-
-    def score_one(self, item: RewardInput) -> Mapping[str, float]:
-        scored = self.score_rows([item], RewardContext())[0]
-        if isinstance(scored, Exception):
-            raise scored
-        assert isinstance(scored, Mapping)
-        return scored
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Score all answers by the rule, and those that it is not sure of by the model, in one call each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.picture_drawing import lacks_sample, painter_of
-from mmrl.rewards.core.reward import Reward, Scored
+from mmrl.rewards.core.reward import RowsReward, Scored
 from mmrl.rewards.core.reward_errors import FAULTS, RewardError, ScoringFailed, attempt
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, WeightFile
 from mmrl.rewards.learned.judge_inputs import query_features
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mmrl.rewards.learned.judge_inputs import Facts
 
 
-class LearnedWins(Reward):
+class LearnedWins(RowsReward):
     """Probability that an answer beats the picture of a reference model of the run, by a trained judge of pictures.
 
     In [0, 1]. The judge is a reward model of pairs; where it was trained with a query, such as a task and a criterion,
@@ -68,13 +68,6 @@ class LearnedWins(Reward):
 
     def weight_files(self) -> tuple[WeightFile, ...]:
         return tuple(found.weight_file() for found in self._files)
-
-    def score_one(self, item: RewardInput) -> float | Mapping[str, float]:
-        """Return the score of an answer; outside of a run there is no reference, and it fails."""
-        scored = self.score_rows([item], RewardContext())[0]
-        if isinstance(scored, Exception):
-            raise scored
-        return scored
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Draw the references of all samples in few calls, and judge all pairs in one."""

@@ -11,12 +11,12 @@ from typing import Any
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.denoising import denoiser_of
 from mmrl.rewards.core.image_input import answer_image, reference_image
-from mmrl.rewards.core.reward import Reward, Scored
+from mmrl.rewards.core.reward import RowsReward, Scored
 from mmrl.rewards.core.reward_errors import FAULTS, InvalidAnswer, RewardError, ScoringFailed, attempt
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 
 
-class DiffusionLikelihood(Reward):
+class DiffusionLikelihood(RowsReward):
     """The error of a generator of the run that denoises a picture without its prompt, less that with it.
 
     The picture's latents are noised to `levels` levels; the error of a level is the mean squared difference between the
@@ -45,10 +45,6 @@ class DiffusionLikelihood(Reward):
         self.models = self.denoisers = (model,)
         self._places = [(number + 0.5) / levels for number in range(levels)]
         self._relative, self._reference = relative, reference
-
-    def score_one(self, item: RewardInput) -> float:
-        """Raise, since a model of a run is needed."""
-        raise ScoringFailed(f"{self.name} asks a model of a run, and here is none", "no_model")
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Score all answers with one call of the model, with their prompts and without."""

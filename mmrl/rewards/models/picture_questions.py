@@ -14,14 +14,14 @@ from mmrl.data.media.uris import png_uri
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.rewards.core.image_input import answer_image
-from mmrl.rewards.core.reward import Reward, Scored
+from mmrl.rewards.core.reward import RowsReward, Scored
 from mmrl.rewards.core.reward_errors import FAULTS, RewardError, ScoringFailed, attempt
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.core.text_scoring import TextQuery
 from mmrl.rewards.rules.reference_likelihood import columns, model_of
 
 
-class PictureQuestions(Reward):
+class PictureQuestions(RowsReward):
     """The mean probability that a model of the run gives to the right answers about a picture, in [0, 1].
 
     `references.questions` is a list of mappings with a `question`, its `answer` where the picture is right, and
@@ -42,10 +42,6 @@ class PictureQuestions(Reward):
         if kinds is not None and not (kinds and all(weight > 0 for weight in kinds.values())):
             raise RewardError(f"{self.name}: kinds is {kinds!r}; it has the name of a kind and a weight above 0")
         self.models, self._kinds = (model,), kinds
-
-    def score_one(self, item: RewardInput) -> float:
-        """Raise, since a model of a run is needed."""
-        raise ScoringFailed(f"{self.name} asks a model of a run, and here is none", "no_model")
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Ask all questions about all pictures in few calls of the model."""

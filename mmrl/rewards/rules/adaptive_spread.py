@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward import GroupReward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, Status
-from mmrl.rewards.core.reward_io import RewardInput, Scope, WeightFile
+from mmrl.rewards.core.reward_io import RewardInput, Scope
 
 Floats = NDArray[np.float64]
 
@@ -67,6 +66,7 @@ class AdaptiveSpread(GroupReward):
         if not (math.isfinite(least) and least > 0 and math.isfinite(most) and most >= 1):
             raise RewardError(f"adaptive_spread: least is {least} and most {most}; expected above 0, and at least 1")
         self.inner, self.least, self.most = load(of, **(of_args or {})), least, most
+        self.inner_rewards = (self.inner,)
         low, high = self.inner.range
         fits = self.inner.scope is Scope.SAMPLE and not self.inner.scheduled and self.inner.direction == "higher"
         if not fits or low < -1 or high > 1:
@@ -86,10 +86,3 @@ class AdaptiveSpread(GroupReward):
             elif failure := output.failure_of(name, row):
                 found[row] = failure
         return [found[row] for row, _ in enumerate(items)]
-
-    def fingerprint(self) -> str:
-        """Return the digest of this reward and of the other one."""
-        return hashlib.sha256((super().fingerprint() + self.inner.fingerprint()).encode()).hexdigest()
-
-    def weight_files(self) -> tuple[WeightFile, ...]:
-        return self.inner.weight_files()

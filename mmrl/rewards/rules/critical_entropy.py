@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mmrl.rewards.core.reward import Reward, Scored
-from mmrl.rewards.core.reward_errors import NotApplicable, RewardError, ScoringFailed
+from mmrl.rewards.core.reward import RowsReward, Scored
+from mmrl.rewards.core.reward_errors import NotApplicable, RewardError
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.core.text_scoring import TextQuery
 from mmrl.rewards.rules.reference_likelihood import model_of
@@ -18,7 +18,7 @@ WORDS = ("Wait", "Alternatively", "Hmm", "However")
 """Words that begin a turn in the reasoning of language models."""
 
 
-class CriticalEntropy(Reward):
+class CriticalEntropy(RowsReward):
     """The mean entropy of the token that begins a critical word of an answer, or follows it, in nats (Skywork-R1V3).
 
     A model that only imitates the tone of reasoning writes `Wait` and the like without any doubt, and one that reasons
@@ -43,10 +43,6 @@ class CriticalEntropy(Reward):
             raise RewardError(f"{self.name}: place is {place!r}; it is at or after")
         self.models, self._after = (model,), place == "after"
         self._words = re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)))
-
-    def score_one(self, item: RewardInput) -> float:
-        """Raise, since a model of a run is needed."""
-        raise ScoringFailed(f"{self.name} computes with a model of a run, and here is none", "no_model")
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Score all answers in few calls of the model."""

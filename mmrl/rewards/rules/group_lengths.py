@@ -6,7 +6,6 @@ Each needs to know which answers are right: another reward, named by `of` and bu
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward import GroupReward, Scored
 from mmrl.rewards.core.reward_errors import RewardError, Status, attempt
-from mmrl.rewards.core.reward_io import RewardInput, Scope, WeightFile
+from mmrl.rewards.core.reward_io import RewardInput, Scope
 from mmrl.rewards.rules.lengths import LengthUnit, answer_length
 
 Gate = Literal["all_right", "right", "always"]
@@ -36,6 +35,7 @@ class GroupLength(GroupReward):
             unit: the unit of lengths; tokens are read from `metadata["tokens"]`.
         """
         self.judge = load(of, **(of_args or {}))
+        self.inner_rewards = (self.judge,)
         fits = self.judge.scope is Scope.SAMPLE and not self.judge.scheduled and self.judge.direction == "higher"
         if not fits or not math.isfinite(self.judge.range[1]):
             raise RewardError(f"{self.name}: {of} cannot tell right from wrong for a single answer")
@@ -64,13 +64,6 @@ class GroupLength(GroupReward):
             elif failure := judged.failure_of(name, row):
                 found[row] = failure
         return found
-
-    def fingerprint(self) -> str:
-        """Return the digest of this reward and of the reward that decides what is right."""
-        return hashlib.sha256((super().fingerprint() + self.judge.fingerprint()).encode()).hexdigest()
-
-    def weight_files(self) -> tuple[WeightFile, ...]:
-        return self.judge.weight_files()
 
 
 class GatedLength(GroupLength):

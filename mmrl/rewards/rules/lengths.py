@@ -6,7 +6,6 @@ from `metadata["tokens"]`, which holds the ids of the answer's tokens or their n
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
@@ -15,9 +14,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from mmrl.rewards.core.registry import load
-from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward import Reward, RowsReward
 from mmrl.rewards.core.reward_errors import FAULTS, InvalidAnswer, RewardError, ScoringFailed, Status, attempt
-from mmrl.rewards.core.reward_io import RewardContext, RewardInput, Scope, WeightFile, clamp_below_one
+from mmrl.rewards.core.reward_io import RewardContext, RewardInput, Scope, clamp_below_one
 from mmrl.rewards.parsing.final_answer import MAX_CHARACTERS
 
 LengthUnit = Literal["tokens", "words", "characters"]
@@ -66,7 +65,7 @@ class Length(Reward):
         return score_near_target(length, self.target or _own_target(item))
 
 
-class CosineLength(Reward):
+class CosineLength(RowsReward):
     """Shorter is better if the answer is right, longer is better if it is wrong.
 
     r(0) + (r(L) − r(0)) · (1 − cos(πn/L)) / 2, from `correct_short` to `correct_long` for right answers and from
@@ -105,6 +104,7 @@ class CosineLength(Reward):
                 f"but are {correct_short}, {correct_long}, {wrong_long} and {wrong_short}"
             )
         self.judge = load(of, **(of_args or {}))
+        self.inner_rewards = (self.judge,)
         if self.judge.scope is not Scope.SAMPLE or self.judge.scheduled or self.judge.direction != "higher":
             raise RewardError(
                 f"cosine_length: {of} cannot tell right from wrong: it compares answers, changes during training, or "
@@ -115,12 +115,6 @@ class CosineLength(Reward):
             raise RewardError(f"cosine_length: {of} has no best value: set right_at to the lowest right value")
         self.correct, self.wrong = (correct_short, correct_long), (wrong_short, wrong_long)
         self.limit, self.exceeded, self.unit = limit, exceeded, _checked_unit(unit, "cosine_length")
-
-    def score_one(self, item: RewardInput) -> float:
-        scored = self.score_rows([item], RewardContext())[0]
-        if isinstance(scored, Exception):
-            raise scored
-        return scored
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[float | Exception]:
         """Score all answers in one call, since the reward that decides what is right may be faster on a batch."""
@@ -143,13 +137,6 @@ class CosineLength(Reward):
             return self.exceeded
         short, long = self.correct if right else self.wrong
         return cosine_interpolate(short, long, length / self.limit)
-
-    def fingerprint(self) -> str:
-        """Return the digest of this reward and of the reward that decides what is right."""
-        return hashlib.sha256((super().fingerprint() + self.judge.fingerprint()).encode()).hexdigest()
-
-    def weight_files(self) -> tuple[WeightFile, ...]:
-        return self.judge.weight_files()
 
 
 class SoftOverlong(Reward):

@@ -6,7 +6,6 @@ cascade `after` of a run's rewards does the same; `progressive` is a single rewa
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward import BatchReward, Reward, Scored
 from mmrl.rewards.core.reward_errors import RewardError, Status
-from mmrl.rewards.core.reward_io import RewardInput, Scope, WeightFile
+from mmrl.rewards.core.reward_io import RewardInput, Scope
 
 
 class _Verdict(BatchReward):
@@ -28,6 +27,7 @@ class _Verdict(BatchReward):
 
     def __init__(self, of: str, of_args: Mapping[str, Any] | None = None) -> None:
         self.inner = load(of, **(of_args or {}))
+        self.inner_rewards = (self.inner,)
         if self.inner.scope is not Scope.SAMPLE or self.inner.scheduled:
             raise RewardError(f"{self.name}: {of} must score single answers, and alike throughout training")
 
@@ -43,13 +43,6 @@ class _Verdict(BatchReward):
             failure = output.failure_of(name, row)
             found.append(failure or float(status is Status.OK and self.holds(float(value))))
         return found
-
-    def fingerprint(self) -> str:
-        """Return the digest of this reward and of the other one."""
-        return hashlib.sha256((super().fingerprint() + self.inner.fingerprint()).encode()).hexdigest()
-
-    def weight_files(self) -> tuple[WeightFile, ...]:
-        return self.inner.weight_files()
 
 
 class Parseable(_Verdict):
@@ -128,6 +121,7 @@ class Progressive(BatchReward):
                 raise RewardError(f"progressive: a stage is {dict(each)}; expected reward, args, weight and at_least")
         whole = sum(each.get("weight", 1.0) for each in stages)
         self.stages = [self._stage(each, whole) for each in stages]
+        self.inner_rewards = tuple(stage.reward for stage in self.stages)
 
     def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
         """Score the answers stage by stage; where a stage fails, this reward fails as well."""
@@ -153,14 +147,6 @@ class Progressive(BatchReward):
             failed.get(row) or {self.name: min(1.0, float(totals[row])), f"{self.name}_passed": float(passed[row])}
             for row, _ in enumerate(items)
         ]
-
-    def fingerprint(self) -> str:
-        """Return the digest of this reward and of those of its stages."""
-        digests = [super().fingerprint(), *(stage.reward.fingerprint() for stage in self.stages)]
-        return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-    def weight_files(self) -> tuple[WeightFile, ...]:
-        return tuple(file for stage in self.stages for file in stage.reward.weight_files())
 
     def _stage(self, chosen: Mapping[str, Any], whole: float) -> RewardStage:
         reward, weight = load(chosen["reward"], **chosen.get("args", {})), chosen.get("weight", 1.0)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mmrl.rewards.core.reward import Reward, Scored
-from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward import RowsReward, Scored
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.rules.reference_likelihood import model_of, split_reasoning
 
 
-class OwnVotes(Reward):
+class OwnVotes(RowsReward):
     """The share of further answers of a model that end as this one does, in [0, 1].
 
     All answers to a prompt are compared with the same further ones, which are drawn anew in each iteration. Compared is
@@ -35,10 +35,6 @@ class OwnVotes(Reward):
         if draws < 1:
             raise RewardError(f"{self.name}: draws is {draws}; at least one answer votes")
         self.models, self.draws, self.marker = (model,), draws, marker
-
-    def score_one(self, item: RewardInput) -> float:
-        """Raise, since a model of a run is needed."""
-        raise ScoringFailed(f"{self.name} asks a model of a run, and here is none", "no_model")
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Score all answers with one call for all prompts."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.core.reward import GroupReward, Reward, Scored
+from mmrl.rewards.core.reward import GroupReward, RowsReward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, rows_by_group
 from mmrl.rewards.core.text_scoring import TextModel, TextQuery
@@ -20,7 +20,7 @@ Column = NDArray[np.float32]
 """[T] float32, the log-probabilities of an answer's tokens, without its end."""
 
 
-class ReferenceLikelihood(Reward):
+class ReferenceLikelihood(RowsReward):
     """The mean probability of the true answer's tokens after the policy's own reasoning (RLPR, arXiv:2506.18254).
 
     Debiased: less the same mean without any reasoning, after `direct`, and at least 0, so that a prompt whose answer is
@@ -41,10 +41,6 @@ class ReferenceLikelihood(Reward):
             direct: the beginning of an answer without reasoning.
         """
         self.models, self.debias, self.marker, self.direct = (model,), debias, _marker(self.name, marker), direct
-
-    def score_one(self, item: RewardInput) -> float:
-        """Raise, since a model of a run is needed."""
-        raise ScoringFailed(f"{self.name} computes with a model of a run, and here is none", "no_model")
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Score all answers in few calls of the model."""

@@ -5,7 +5,6 @@ AutoThink, arXiv:2505.10832. Its first stage holds both modes in balance over a 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mmrl.rewards.core.registry import load
-from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward import Reward, RowsReward
 from mmrl.rewards.core.reward_errors import RewardError, Status
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, Scope
 
@@ -26,7 +25,7 @@ VALUES: Mapping[tuple[bool, bool], float] = {
 """The reward by (thinks, is right)."""
 
 
-class ThinkingMode(Reward):
+class ThinkingMode(RowsReward):
     """1 for a right answer after thoughts and 0 for a wrong one, 2 for a right direct answer and -1 for a wrong one.
 
     Thoughts are all that precedes the last </think>; the tags, white space and `ellipsis`, which a prompt may begin
@@ -57,15 +56,10 @@ class ThinkingMode(Reward):
         if balance < 0 or not 0 < target < 1:
             raise RewardError(f"thinking_mode: balance {balance} and target {target}; at least 0, and between 0 and 1")
         self.judge = load(of, **(of_args or {}))
+        self.inner_rewards = (self.judge,)
         if self.judge.scope is not Scope.SAMPLE or self.judge.scheduled or self.judge.direction != "higher":
             raise RewardError(f"thinking_mode: {of} cannot tell right from wrong for a single answer")
         self.balance, self.target, self.ellipsis = balance, target, ellipsis
-
-    def score_one(self, item: RewardInput) -> float:
-        scored = self.score_rows([item], RewardContext())[0]
-        if isinstance(scored, Exception):
-            raise scored
-        return scored
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[float | Exception]:
         """Score all answers of a batch in one call, since the balance is that of the batch."""
@@ -93,7 +87,7 @@ class ThinkingMode(Reward):
         """
         if self.balance:
             raise RewardError("thinking_mode cannot be cached: its balance depends on the batch")
-        return hashlib.sha256((super().fingerprint() + self.judge.fingerprint()).encode()).hexdigest()
+        return super().fingerprint()
 
 
 class Thinks(Reward):

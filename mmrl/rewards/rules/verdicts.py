@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mmrl.rewards.core.reward import Reward, Scored
+from mmrl.rewards.core.reward import Reward, RowsReward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.parsing.final_answer import AnswerFormat, final_answer, resolve_form
@@ -46,7 +46,7 @@ class Verdict(Reward):
         return {self.name: float(verdict == _right_verdict(item)), "chose_first": float(verdict == VERDICTS[0])}
 
 
-class BothOrders(Reward):
+class BothOrders(RowsReward):
     """1 if a judge names the better answer of a pair in both orders, else 0: a verdict that depends on places is none.
 
     The other order is that sample of the same batch which has the same `references.pair` and the other letter as its
@@ -62,9 +62,6 @@ class BothOrders(Reward):
 
     def __init__(self, form: AnswerFormat = "auto") -> None:
         self.form = form
-
-    def score_one(self, item: RewardInput) -> float:
-        raise ScoringFailed(f"{self.name} compares two orders of a pair, and this is one", "alone")
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Match the answers to both orders of each pair, and score each two of them alike."""
@@ -99,7 +96,7 @@ def _right_verdict(item: RewardInput) -> str:
     return str(right)
 
 
-class DirectVerdict(Reward):
+class DirectVerdict(RowsReward):
     """P(right verdict) / (P(right) + P(wrong)) after empty thoughts, by a model of the run; the answer is not read.
 
     A judge that was trained to think may also have learnt to decide at once (arXiv:2505.03318): this measures it.
@@ -115,10 +112,6 @@ class DirectVerdict(Reward):
             direct: the beginning of an answer without thoughts.
         """
         self.models, self.direct = (model,), direct
-
-    def score_one(self, item: RewardInput) -> float:
-        """Raise, since a model of a run is needed."""
-        raise ScoringFailed(f"{self.name} computes with a model of a run, and here is none", "no_model")
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Score all answers in few calls of the model."""

@@ -59,7 +59,7 @@ class Distillation(Objective):
         Metrics: `reverse_kl`, the mean log-ratio to the teacher as sampled, and `gated_share`, the share of rows that
         the gate lets through.
         """
-        passed = self._passed(batch)
+        passed = passed_decisions(self._config.gate, batch)
         metrics.mean("gated_share", passed.any(1).float().mean().item())
         if not passed.any():
             return
@@ -86,11 +86,6 @@ class Distillation(Objective):
         """Ask an offloaded teacher before the passes."""
         self._scores.prepare(batches, self._teacher_log_probs)
 
-    def _passed(self, batch: MicroBatch) -> Tensor:
-        """Return [B, T] bool: the decisions that are drawn to the teacher's."""
-        trained = trained_decisions(batch)
-        return trained & passes(self._config.gate, batch).to(trained.device)[:, None]
-
     def _distinct_rows(self, batch: MicroBatch, passed: Tensor, share: float) -> tuple[Rollout, Tensor, Tensor]:
         """Return the K rows that pass and differ, with their decisions [K, T] and the weights of these."""
         weights = share * aggregation_weights(trained_decisions(batch), self._config.aggregate)
@@ -101,11 +96,17 @@ class Distillation(Objective):
 
     def _teacher_log_probs(self, batch: MicroBatch) -> Tensor:
         """Return [K, S], the teacher's log-probabilities of S tokens of the rows that pass and differ."""
-        passed = self._passed(batch)
+        passed = passed_decisions(self._config.gate, batch)
         if not passed.any():
             return torch.zeros(0, 0)
         rollout, mask, _ = self._distinct_rows(batch, passed, 1.0)
         return self._teacher.log_probs(rollout, marked_steps(mask))
+
+
+def passed_decisions(gate: GateConfig | None, batch: MicroBatch) -> Tensor:
+    """Return [B, T] bool: the decisions that are drawn to the teacher's."""
+    trained = trained_decisions(batch)
+    return trained & passes(gate, batch).to(trained.device)[:, None]
 
 
 def passes(gate: GateConfig | None, batch: MicroBatch) -> Tensor:

@@ -16,7 +16,7 @@ from mmrl.rollout import Rollout
 from mmrl.training.experience import MicroBatch
 from mmrl.training.named_model import NamedModel
 from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
-from mmrl.training.objectives.distillation import passes
+from mmrl.training.objectives.distillation import passed_decisions
 from mmrl.training.objectives.prepared_scores import PreparedScores
 from mmrl.training.objectives.replay_passes import backpropagate, marked_steps
 
@@ -51,7 +51,7 @@ class StepDistillation(Objective):
 
         Metrics: `distance`, the mean over the steps that are trained on, and `gated_share`.
         """
-        rollout, mask = batch.rollout, self._passed(batch)
+        rollout, mask = batch.rollout, passed_decisions(self._config.gate, batch)
         weights = share * aggregation_weights(trained_decisions(batch), self._config.aggregate)
         metrics.mean("gated_share", mask.any(1).float().mean().item())
         steps = marked_steps(mask)
@@ -84,12 +84,11 @@ class StepDistillation(Objective):
 
     def prepare(self, batches: Sequence[MicroBatch]) -> None:
         """Ask offloaded teachers before the passes."""
-        self._scores.prepare(batches, lambda batch: self._means(batch.rollout, marked_steps(self._passed(batch))))
+        self._scores.prepare(batches, self._teacher_means)
 
-    def _passed(self, batch: MicroBatch) -> Tensor:
-        """Return [B, T] bool: the steps that are drawn to the teacher's."""
-        trained = trained_decisions(batch)
-        return trained & passes(self._config.gate, batch).to(trained.device)[:, None]
+    def _teacher_means(self, batch: MicroBatch) -> dict[int, Tensor]:
+        """Return the means of the steps that are drawn to the teachers'."""
+        return self._means(batch.rollout, marked_steps(passed_decisions(self._config.gate, batch)))
 
     def _means(self, rollout: Rollout, steps: Sequence[int]) -> dict[int, Tensor]:
         """Return the mean [B, ...] of each step under the teacher of each row."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +11,14 @@ from mmrl.algorithms.generalized_advantage import generalized_advantages, whiten
 from mmrl.config.algorithms.actor_critic import PPOConfig
 from mmrl.errors import ConfigError
 from mmrl.trained_models import Critic
-from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
+from mmrl.training.experience import DerivedSource, Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import trained_decisions
 from mmrl.training.rollouts.exchange import shared_values
 from mmrl.training.run.timers import Phases
 
 
 @dataclass(frozen=True)
-class CriticAdvantages:
+class CriticAdvantages(DerivedSource):
     """A source that replaces the advantages of another source by those that a critic gives.
 
     The total reward of an answer comes with its last token.
@@ -53,13 +52,6 @@ class CriticAdvantages:
             if self.config.whiten:
                 batches = _whitened(batches, decisions)
         return Experience(batches, found.metrics | metrics, found.gap)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the source."""
-        return self.source.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.source.load_state_dict(state)
 
     def _judged(self, batch: MicroBatch, values: Tensor) -> MicroBatch:
         if batch.totals is None:

@@ -74,19 +74,18 @@ def deal_evenly(costs: Sequence[float], count: int, first: int = 0) -> list[int]
 def shared_rollouts(
     own: Mapping[int, Rollout],  # of this process, by number
     samples: Iterable[Sample],  # all that rollouts of any process may answer
-    keep_clean: bool = False,  # whether remote rollouts have their clean latents
 ) -> list[Rollout]:
     """Return the rollouts of all processes in the order of their numbers."""
     if processes.size() == 1:
         return [own[number] for number in sorted(own)]
-    return _joined(own, processes.gather(_outlines(own, keep_clean)), samples)
+    return _joined(own, processes.gather(_outlines(own)), samples)
 
 
 def shared_answers(
     own: Mapping[int, Rollout],  # of this process, by number
     scores: RewardOutput,  # of all rows that this process made, those of earlier rollouts first
     samples: Iterable[Sample],
-    keep_clean: bool = False,
+    keep_clean: bool = False,  # whether remote rollouts have their clean latents
     earlier: Sequence[Rollout] = (),  # of all processes
 ) -> tuple[list[Rollout], RewardOutput]:
     """Return the rollouts of all processes in the order of their numbers, and the scores of all rows of `earlier` ones
@@ -150,7 +149,7 @@ _Outlines = dict[int, tuple[list[str], Rollout]]
 """By number: the ids of the samples that a rollout answers, and the rest of what other processes need of it."""
 
 
-def _outlines(own: Mapping[int, Rollout], keep_clean: bool) -> _Outlines:
+def _outlines(own: Mapping[int, Rollout], keep_clean: bool = False) -> _Outlines:
     return {
         number: ([sample.id for sample in rollout.samples], _outline(rollout, keep_clean))
         for number, rollout in own.items()

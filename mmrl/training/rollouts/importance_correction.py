@@ -4,6 +4,10 @@ An answer is sampled with the engine's probability mu and trained on with the tr
 at 1, so it is taken against pi before the update instead of mu. The resulting bias of the expectation is corrected by
 the weight pi / mu of each decision or answer, limited so that none dominates (`engine_weights`; Ionides 2008; trl's
 `vllm_importance_sampling_correction`). Beyond `max_gap` the two do not compute the same policy, and the run stops.
+
+With answers of older parameters this is the decoupled objective of AReaL (arXiv:2505.24298): ratios are relative to the
+trainer's log-probabilities before the update (the proximal policy), and decisions are weighted by the probability under
+the trainer over that under the parameters or the engine that sampled them.
 """
 
 from __future__ import annotations
@@ -21,7 +25,9 @@ from mmrl.distributed import processes
 from mmrl.errors import RunError
 from mmrl.policy import Policy
 from mmrl.rollout import Rollout
+from mmrl.training.experience import DerivedSource, Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.replay_passes import replayed_log_probs
+from mmrl.training.run.timers import Phases
 
 
 @dataclass
@@ -86,3 +92,32 @@ def build_importance_correction(
         return None
     config = algorithm.mismatch
     return ImportanceCorrection(policy, config.cap, config.level, config.beyond, config.max_gap or max_gap)
+
+
+@dataclass(frozen=True)
+class CorrectedRollouts(DerivedSource):
+    """A source that corrects the sampled rows of another source."""
+
+    source: ExperienceSource
+    correction: ImportanceCorrection
+
+    def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
+        """Return the corrected experience. Adds the metrics of the correction.
+
+        A replay gap that the source measured is that of its engine, which the correction is for: it becomes the metric
+        `mismatch/engine_gap`.
+        """
+        found = self.source.collect(iteration, progress, phases)
+        with phases("rollout"):
+            batches = [corrected(batch, self.correction) for batch in found.micro_batches]
+        gap = {} if found.gap is None else {"mismatch/engine_gap": found.gap}
+        return Experience(batches, found.metrics | self.correction.metrics() | gap)
+
+
+def corrected(batch: MicroBatch, correction: ImportanceCorrection) -> MicroBatch:
+    """Return a batch with the trainer's log-probabilities, of its present version, and weighted advantages."""
+    if not batch.sampled or batch.rollout.remote:
+        return batch
+    rollout, weights = correction.correct(batch.rollout)
+    rollout = replace(rollout, policy_version=correction.policy.version)
+    return replace(batch, rollout=rollout, step_advantages=batch.step_advantages * weights)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from mmrl.policy import Policy, StepOutputs
 from mmrl.rollout import Rollout
-from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
+from mmrl.training.experience import DerivedSource, Experience, ExperienceSource, MicroBatch
 from mmrl.training.run.timers import Phases
 
 
 @dataclass(frozen=True)
-class MeanLogProbs:
+class MeanLogProbs(DerivedSource):
     """A source that replays another source's rollouts before they are learnt from."""
 
     source: ExperienceSource
@@ -27,13 +26,6 @@ class MeanLogProbs:
         with phases("rollout"), torch.no_grad():
             batches = [self._replayed(batch) for batch in found.micro_batches]
         return Experience(batches, found.metrics, found.gap)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the source."""
-        return self.source.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.source.load_state_dict(state)
 
     def _replayed(self, batch: MicroBatch) -> MicroBatch:
         if batch.rollout.remote:

@@ -36,7 +36,7 @@ from mmrl.training.rollouts.collect import (
     reward_inputs,
 )
 from mmrl.training.rollouts.exchange import deal, own_rows, shared_rollouts, shared_scores
-from mmrl.training.rollouts.reward_metrics import reward_metrics
+from mmrl.training.rollouts.rollout_metrics import reward_metrics
 from mmrl.training.rollouts.row_selection import pack_units
 from mmrl.training.run.timers import Phases
 

@@ -25,7 +25,7 @@ from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.objectives.base import uses_velocity_loss
 from mmrl.training.rollouts.demonstrations import demonstrated_turns, demonstrations_of
 from mmrl.training.rollouts.exchange import shared_rollouts
-from mmrl.training.rollouts.reward_metrics import length_metrics
+from mmrl.training.rollouts.rollout_metrics import length_metrics
 from mmrl.training.run.timers import Phases
 
 

@@ -50,13 +50,12 @@ from mmrl.training.rollouts.gradient_norms import exact_squared_norms, recorded_
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler
 from mmrl.training.rollouts.recomposed_batches import RecomposedReplay
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
-from mmrl.training.rollouts.reward_metrics import reward_metrics
+from mmrl.training.rollouts.rollout_metrics import reward_metrics, turn_metrics
 from mmrl.training.rollouts.start_rules import AtTemperature, StartContext, StartedGroupSampler, StartRule
 from mmrl.training.rollouts.timed_groups import episode_seconds
 from mmrl.training.rollouts.token_budget import TokenBudget
 from mmrl.training.rollouts.turn_advantages import turn_advantages
 from mmrl.training.rollouts.turn_filter import TurnFilter
-from mmrl.training.rollouts.turn_metrics import turn_metrics
 from mmrl.training.run.timers import Phases
 
 

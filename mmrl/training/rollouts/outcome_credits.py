@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,14 +12,14 @@ from mmrl.algorithms.outcome_credit import TokenImportance, outcome_credit, toke
 from mmrl.config.algorithms.outcome_learning import OREALConfig
 from mmrl.errors import ConfigError
 from mmrl.trained_models import Critic
-from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
+from mmrl.training.experience import DerivedSource, Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import trained_decisions
 from mmrl.training.rollouts.exchange import shared_values
 from mmrl.training.run.timers import Phases
 
 
 @dataclass(frozen=True)
-class OutcomeCredits:
+class OutcomeCredits(DerivedSource):
     """A source that gives the decisions of another source's rollouts credit by outcome and importance."""
 
     source: ExperienceSource
@@ -48,13 +47,6 @@ class OutcomeCredits:
             for batch, part, own in zip(batches, credit.split(sizes), masks, strict=True)
         ]
         return Experience(credited, found.metrics | _metrics(right, mask, whole), found.gap)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the source."""
-        return self.source.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.source.load_state_dict(state)
 
     def _right(self, batch: MicroBatch) -> Tensor:
         if batch.totals is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from mmrl.errors import ConfigError
 from mmrl.policy import LatentInitPolicy, Policy, TeacherForcingPolicy
 from mmrl.rollout import Rollout
 from mmrl.rollout_request import TargetText
-from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
+from mmrl.training.experience import DerivedSource, Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import uses_velocity_loss
 from mmrl.training.rollouts.exchange import shared_rollouts
 from mmrl.training.run.timers import Phases
@@ -32,7 +31,7 @@ Choose = Callable[[Tensor, Tensor], list[Rows]]
 
 
 @dataclass
-class RowSelection:
+class RowSelection(DerivedSource):
     """A source that returns the rows that `choose` selects; where it selects none, all rows, none of which is learnt.
 
     Raises:
@@ -74,13 +73,6 @@ class RowSelection:
         rollouts = shared_rollouts(own, samples)
         batches = [MicroBatch.of_rows(rollout, advantages[pack]) for rollout, pack in zip(rollouts, packs, strict=True)]
         return Experience(batches, metrics)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the source."""
-        return self.source.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.source.load_state_dict(state)
 
     def _read(self, places: Sequence[tuple[Rollout, int]]) -> Rollout:
         """Return a new rollout of these rows."""

@@ -48,8 +48,7 @@ from mmrl.training.rollouts.collect import (
     iteration_requests,
     reward_inputs,
 )
-from mmrl.training.rollouts.corrected_rollouts import corrected
-from mmrl.training.rollouts.importance_correction import ImportanceCorrection
+from mmrl.training.rollouts.importance_correction import ImportanceCorrection, corrected
 from mmrl.training.rollouts.lagged_rollouts import CLOSING_S, thread_seconds
 from mmrl.training.rollouts.online import OnlineRollouts, live_share
 from mmrl.training.run.timers import Phases

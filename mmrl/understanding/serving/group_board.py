@@ -30,11 +30,6 @@ class GroupBoard(Generic[T]):
         """True if every group is answered."""
         return len(self._answers) == self._count
 
-    @property
-    def waits(self) -> bool:
-        """True if a group is with no server, and not answered."""
-        return bool(self._waiting)
-
     def take(self, server: str, alone: bool = True) -> int | None:
         """Give a waiting group to a server; None if there is none for it.
 

@@ -22,7 +22,7 @@ import json
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import httpx
 
@@ -103,9 +103,9 @@ class VLLMClient:
         """Unload an adapter."""
         await self._send("POST", "/v1/unload_lora_adapter", {"lora_name": name}, self._timeouts.update)
 
-    async def pause(self, mode: Literal["abort", "wait", "keep"] = "keep") -> None:
-        """Stop generating; `keep` freezes the requests that run, and queues new ones."""
-        await self._send("POST", f"/pause?mode={mode}", timeout_s=self._timeouts.update)
+    async def pause(self) -> None:
+        """Stop generating: freeze the requests that run, and queue new ones."""
+        await self._send("POST", "/pause?mode=keep", timeout_s=self._timeouts.update)
 
     async def resume(self) -> None:
         """Generate again."""

@@ -84,7 +84,7 @@ class FolderRoute:
 
     async def load(self, client: VLLMClient, version: str) -> WeightName:
         await client.name_version(UPDATING)
-        await client.pause("keep")
+        await client.pause()
         await client.reload_weights(self._folders.path(version))
         return await _finish(client, version)
 
@@ -95,7 +95,7 @@ class FolderRoute:
         has the name `UPDATING`: it is paused before, and has the new name when it goes on. Its answers lose their keys
         and values: those of older weights would give the next tokens a distribution that is of no version.
         """
-        await client.pause("keep")
+        await client.pause()
         await client.name_version(UPDATING)
         await client.reload_weights(self._folders.path(version))
         await client.reset_caches(running=True)
@@ -146,7 +146,7 @@ class TransferRoute:
             info = sender.init_info(await client.world_size())
             await _together(client.init_weight_transfer_engine(info), asyncio.to_thread(sender.join))
             self._joined.add(client.url)
-        await client.pause("keep")
+        await client.pause()
         await client.start_weight_update()
         await _together(client.update_weights(sender.update_info()), asyncio.to_thread(sender.send))
         await client.finish_weight_update(UPDATING)

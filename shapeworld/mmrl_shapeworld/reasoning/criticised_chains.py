@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl.rewards.core.reward import Reward, Scored
-from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward import Reward, RowsReward, Scored
+from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
+from mmrl.rewards.rules.reference_likelihood import model_of
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, part_of, sample_calculation, step
 from mmrl_shapeworld.reasoning.traces import NEAR, right_trace
 
@@ -190,7 +191,7 @@ class NothingNamed(InjectedErrors):
         return ()
 
 
-class SecondAnswer(Reward):
+class SecondAnswer(RowsReward):
     """1 if a model of the run answers the calculation right after it has read the critique, else 0.
 
     A critique out of form is not shown, and the first answer stays.
@@ -203,10 +204,6 @@ class SecondAnswer(Reward):
     def __init__(self, model: str = "reasoner") -> None:
         self.models = (model,)
 
-    def score_one(self, item: RewardInput) -> float:
-        """Raise, since a model of a run is needed."""
-        raise ScoringFailed(f"{self.name} asks a model of a run, and here is none", "no_model")
-
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Score all critiques with one call."""
         readable = [(item, named) for item in items if (named := self.named_by(item)) is not None]
@@ -216,7 +213,7 @@ class SecondAnswer(Reward):
             questions.append(
                 replace(item.sample, id=f"{item.sample.id}/{number}", prompt=grown(item.sample.prompt, named))
             )
-        answers = context.models[self.models[0]].answers(questions, context.seed) if questions else []
+        answers = model_of(context, self.models[0]).answers(questions, context.seed) if questions else []
         values = {
             item.id: ending for (item, _), (text,) in zip(readable, answers, strict=True) if (ending := _value(text))
         }

@@ -13,9 +13,9 @@ from typing import Literal
 
 from mmrl.data.sample import Sample
 from mmrl.data.written_prompts import QuestionReader
-from mmrl.rewards.core.reward import Reward, Scored
-from mmrl.rewards.core.reward_errors import ScoringFailed
+from mmrl.rewards.core.reward import RowsReward, Scored
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
+from mmrl.rewards.rules.reference_likelihood import model_of
 from mmrl_shapeworld.reasoning.calculation_splits import REQUEST
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, OPERATORS, Calculation, part_of
 
@@ -52,7 +52,7 @@ class ProposedSums(QuestionReader):
         return Sample(id="written", prompt=str(found), answer=found.answer, source=f"sums-{found.operands:02d}")
 
 
-class ProposedDifficulty(Reward):
+class ProposedDifficulty(RowsReward):
     """The share of the solver's answers to a proposed calculation that are wrong, if some are right (PasoDoble).
 
     Equal texts of an iteration share one reward, so that proposals stay different. A calculation that the solver never
@@ -72,19 +72,14 @@ class ProposedDifficulty(Reward):
         """
         self.draws, self.required = draws, validity == "required"
 
-    def score_one(self, item: RewardInput) -> float:
-        """Raise, since the solver is a model of the run."""
-        raise ScoringFailed(f"{self.name} asks the policy of a run, and here is none", "no_model")
-
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Let the solver answer all calculations in few calls."""
-        if not context.models:
-            return [self.score_one(item) for item in items]
+        solver = model_of(context, "policy")
         found = [read_calculation(item.text or "") for item in items]
         questions = [
             Sample(id=f"proposed-{number}", prompt=str(each)) for number, each in enumerate(found) if each is not None
         ]
-        answers = iter(context.models["policy"].answers(questions, context.seed, self.draws) if questions else [])
+        answers = iter(solver.answers(questions, context.seed, self.draws) if questions else [])
         equal = Counter(item.text for item in items)
         scored: list[Scored] = []
         for item, each in zip(items, found, strict=True):

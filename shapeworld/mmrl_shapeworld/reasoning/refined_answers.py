@@ -14,8 +14,7 @@ import numpy as np
 
 from mmrl.build.policies import build_policy
 from mmrl.config import load_config
-from mmrl.data.attempt_starts import AttemptStarts
-from mmrl.data.proposers import Parent, Proposer
+from mmrl.data.proposers import AttemptStarts, Parent, Proposer
 from mmrl.data.sample import Sample
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.rewards.core.registry import load

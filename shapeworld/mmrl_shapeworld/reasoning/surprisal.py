@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mmrl.rewards.core.reward import Reward, Scored
-from mmrl.rewards.core.reward_errors import ScoringFailed
+from mmrl.rewards.core.reward import RowsReward, Scored
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.core.text_scoring import TextQuery
 from mmrl.rewards.rules.reference_likelihood import model_of
 
 
-class Surprisal(Reward):
+class Surprisal(RowsReward):
     """The negative log-likelihood of a whole answer under a model of the run, its end included, in nats.
 
     The mean over answers that the model itself has sampled is an unbiased estimate of the entropy of its answers;
@@ -28,10 +27,6 @@ class Surprisal(Reward):
     def __init__(self, model: str = "policy") -> None:
         """`model` is a model of the run; `policy` is the policy as it is now."""
         self.models = (model,)
-
-    def score_one(self, item: RewardInput) -> float:
-        """Raise, since a model of a run is needed."""
-        raise ScoringFailed(f"{self.name} computes with a model of a run, and here is none", "no_model")
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Score all answers in few calls of the model."""

@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from mmrl.rewards.learned.label_votes import judge_labels
 from mmrl.rewards.learned.preference_losses import (
+    judge_labels,
     latent_divergence,
     preference_logits,
     preference_loss,

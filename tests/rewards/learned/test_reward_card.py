@@ -6,7 +6,7 @@ import pytest
 from markdown import markdown
 
 from mmrl.config.reward_model import RewardModelConfig
-from mmrl.rewards.learned.reward_card import RewardQuality, card_text
+from mmrl.rewards.learned.reward_folder import RewardQuality, card_text
 
 
 @pytest.mark.parametrize("thirds", [(0.5, 0.75, 1.0), (0.5,)])

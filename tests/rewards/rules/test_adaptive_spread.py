@@ -50,7 +50,7 @@ class Close(Reward):
 
 @pytest.fixture
 def close(monkeypatch):
-    monkeypatch.setitem(registry._registered, "close", Close)
+    monkeypatch.setitem(registry.REWARDS.registered, "close", Close)
     return AdaptiveSpread("close")
 
 

@@ -17,9 +17,12 @@ from mmrl.errors import RunError
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.replay_passes import replayed_log_probs
-from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
-from mmrl.training.rollouts.importance_correction import ImportanceCorrection, build_importance_correction
+from mmrl.training.rollouts.importance_correction import (
+    CorrectedRollouts,
+    ImportanceCorrection,
+    build_importance_correction,
+)
 from tests.training.rollouts.test_offline import paired_samples
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import collect, source

@@ -11,7 +11,7 @@ from mmrl.errors import ConfigError
 from mmrl.rollout import Rollout
 from mmrl.rollout_request import batch_requests
 from mmrl.training.rollouts.behaviour import Behaviour, NewestBehaviour
-from mmrl.training.rollouts.version_metrics import gap_by_version, version_metrics
+from mmrl.training.rollouts.lagged_rollouts import gap_by_version, version_metrics
 from tests.training.lagged_run import ITERATIONS, lagged_trainer
 from tests.training.test_trainer import lines
 from tests.training.token_policy import TokenPolicy, questions

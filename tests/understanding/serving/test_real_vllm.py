@@ -133,7 +133,7 @@ def test_the_routes_of_weights_are_those_of_vllm():
                 await asyncio.sleep(0.05)
             assert await client.world_size() == 2
             await client.init_weight_transfer_engine({"master_address": "127.0.0.1"})
-            await client.pause("keep")
+            await client.pause()
             await client.start_weight_update()
             await client.update_weights({"names": ["a"]})
             await client.finish_weight_update("mmrl-updating")

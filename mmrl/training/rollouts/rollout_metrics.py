@@ -1,7 +1,8 @@
-"""Metrics of an iteration's rewards and answers: means by reward and source, failures, lengths."""
+"""Metrics of an iteration: of rewards by name and source, failures and lengths, and of the turns of its episodes."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from mmrl.algorithms.groups import group_spread
 from mmrl.rewards.core.reward_io import TOTAL, RewardOutput
 from mmrl.rewards.core.suite import Scorer
+from mmrl.rollout import EndOfEpisode, EpisodeRecord, Rollout
 
 
 def reward_metrics(
@@ -55,6 +57,44 @@ def length_metrics(lengths: Sequence[int], sources: Sequence[str]) -> dict[str, 
         for source in sorted(set(sources))
     }
     return {"tokens": float(sum(lengths)), "length": float(np.mean(lengths))} | by_source
+
+
+def turn_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Return metrics of all rows that an environment answered; {} if none did.
+
+    `turns/count` is the mean number of turns, `turns/cut_off` and `turns/context` are the numbers of episodes that
+    ended in these ways, `turns/void` and `turns/void/KIND` those that broke down. `turns/reward/NAME` is the mean sum
+    of a turn reward over an episode, and `turns/info/NAME` the mean of a measured value over the turns that have it.
+    Void episodes count in the first four alone.
+    """
+    episodes = [episode for rollout in rollouts for episode in rollout.episodes or ()]
+    if not episodes:
+        return {}
+    metrics = {"turns/count": _mean_of([len(each.texts) for each in episodes])}
+    for end in (EndOfEpisode.CUT_OFF, EndOfEpisode.CONTEXT):
+        metrics[f"turns/{end}"] = float(sum(each.end is end for each in episodes))
+    voids = [each.void for each in episodes if each.void is not None]
+    metrics["turns/void"] = float(len(voids))
+    metrics |= {f"turns/void/{kind}": float(voids.count(kind)) for kind in sorted(set(voids))}
+    return metrics | _measured([each for each in episodes if each.void is None])
+
+
+def _measured(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
+    names = sorted({event.name for each in episodes for event in each.events})
+    sums = {
+        f"turns/reward/{name}": _mean_of([sum(e.value for e in each.events if e.name == name) for each in episodes])
+        for name in names
+    }
+    info: dict[str, list[float]] = defaultdict(list)
+    for each in episodes:
+        for turn in each.info:
+            for name, value in turn.items():
+                info[name].append(float(value))
+    return sums | {f"turns/info/{name}": _mean_of(values) for name, values in sorted(info.items())}
+
+
+def _mean_of(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
 
 
 def _share_of_groups(flat: NDArray[np.bool_], groups: NDArray[np.int64]) -> float:

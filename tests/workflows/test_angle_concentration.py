@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from mmrl.algorithms.angle_concentration import angle_concentration
 from mmrl.checks import ShapeError
+from mmrl.workflows.prompt_angles import angle_concentration
 
 
 def at(*degrees: float) -> torch.Tensor:
