@@ -35,6 +35,9 @@ class FakeWorkflows(ModuleType):
     def estimate_memory(self, config):
         raise LookupError("this model is nowhere")
 
+    def missing_folder(self, policy):
+        return None
+
     def train(self, config, resume):
         self.trained.append((config, resume))
         self.folder.mkdir(exist_ok=True)
