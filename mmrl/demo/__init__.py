@@ -12,7 +12,6 @@ grid_job             the work that fills a grid
 reward_curves        reward curves and notes of the runs
 answer_boxes         boxes in answers
 video_clips          videos side by side
-episode_job          checkpoints that play a sample in the environment of their run
 votes                blind votes, kept as preference pairs
 error_handling       errors as messages without paths
 

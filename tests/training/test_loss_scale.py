@@ -94,7 +94,7 @@ def test_repeated_overflows_stop_the_run(make_trainer):
     overflowing(trainer, set(range(100)))
     with pytest.raises(RunError, match=r"norm is inf in float16 even .* not scaled \(17 updates .*policy.dtype"):
         trainer.train()
-    assert torch.equal(trainer.policy.theta.detach(), torch.zeros(2)) and trainer.updates == 0
+    assert torch.equal(trainer.policy.theta.detach(), torch.zeros(2)) and trainer.learner.updates == 0
 
 
 @pytest.mark.integration

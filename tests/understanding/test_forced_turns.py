@@ -13,6 +13,7 @@ from mmrl.errors import DataError
 from mmrl.rollout_request import RolloutRequest, RowStart, TargetText
 from mmrl.understanding.vlm_replay import TokenRecording
 from tests.understanding.media import as_png, picture
+from tests.understanding.test_turns import gradient
 from tests.understanding.turn_environments import SceneEpisode, Shows
 
 EXACT = 2e-5
@@ -40,14 +41,6 @@ def rollout(policy, environment, n=3, seed=0, start=None, **settings):
     policy.play_in(environment, **settings)
     requests = [RolloutRequest(PICTURED, n, 0, start), RolloutRequest(ANOTHER, n, 1, start)]
     return policy.rollout(requests, seed)
-
-
-def gradient(policy, scores):
-    for parameter in policy.parameters_to_train().values():
-        parameter.grad = None
-    scores.backward()
-    grads = (p.grad for p in policy.parameters_to_train().values())
-    return torch.cat([grad.flatten() for grad in grads if grad is not None])
 
 
 @pytest.mark.integration

@@ -4,7 +4,6 @@ perfect one beside it always does."""
 import io
 import math
 import tracemalloc
-import zlib
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from mmrl.rewards.images.detector import Detection
 from mmrl.rewards.images.geneval import GenEval
 from mmrl_shapeworld.scenes import Scene, Thing, draw
 from tests.rewards.images.shape_detector import PaletteColours, ShapeDetector
+from tests.rewards.test_image_input import claiming, encoded
 
 FEW = settings(max_examples=25, deadline=None)
 SCENE = Scene((Thing("red", "circle", 0.3, 0.5, 0.3), Thing("blue", "square", 0.75, 0.5, 0.3)))
@@ -73,24 +73,8 @@ def ask(image, group=0):
     return RewardInput(id="a", group=group, prompt="", image=image, references=references)
 
 
-def encoded(picture, kind="PNG", **options):
-    buffer = io.BytesIO()
-    picture.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
 def opened(data):
     return Image.open(io.BytesIO(data))
-
-
-def claiming(width, height):
-    def chunk(kind, data):
-        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
-
-    header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, 2, 0, 0, 0])
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b"")
-    )
 
 
 def check(rewards, pictures):

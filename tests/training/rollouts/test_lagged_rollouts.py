@@ -18,6 +18,7 @@ from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.run.checkpoints import Checkpoints
 from tests.training import lagged_run
+from tests.training.gaussian_run import contents
 from tests.training.lagged_run import ITERATIONS, Sleepy, lagged_trainer
 from tests.training.test_trainer import lines, without_timings
 from tests.training.token_policy import TokenPolicy, questions
@@ -28,12 +29,6 @@ OWN = ("lag/updates",)
 
 def threads() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name.startswith("rollouts-")]
-
-
-def contents(run):
-    """All files by name, metrics without clocks."""
-    files = {p.relative_to(run).as_posix(): p.read_bytes() for p in sorted(run.rglob("*")) if p.is_file()}
-    return files | {"metrics.jsonl": without_timings(lines(run))}
 
 
 def test_lag_of_zero_equals_a_run_without_a_thread(tmp_path):
@@ -55,7 +50,7 @@ def test_rollouts_are_of_the_iteration_that_the_lag_says(tmp_path, lag):
     def recorded(iteration, progress, phases):
         found = collect(iteration, progress, phases)
         sampled.append({batch.rollout.policy_version for batch in found.micro_batches})
-        began.append(made.updates)
+        began.append(made.learner.updates)
         return found
 
     made.ahead.collect = recorded
@@ -158,7 +153,7 @@ def test_error_of_the_thread_reaches_the_trainer(tmp_path, monkeypatch):
     monkeypatch.setattr(made.source, "collect", collect_after_the_thread)
     with pytest.raises(RunError, match="only 0% of the answers could be scored"):
         made.train()
-    assert made.step < 3 and made.updates == made.step
+    assert made.step < 3 and made.learner.updates == made.step
     assert all(each.done() for each in made.ahead._ahead.values())
     until = time.monotonic() + 5
     while threads() and time.monotonic() < until:

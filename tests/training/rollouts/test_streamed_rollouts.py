@@ -101,7 +101,7 @@ def test_first_groups_are_learnt_from_before_the_last_are_sampled(tmp_path):
     made.objective.backward = recorded
     made.iterate()
     made.ahead.close()
-    assert made.updates == 1
+    assert made.learner.updates == 1
 
 
 @pytest.mark.parametrize("corrected", [False, True])
@@ -153,14 +153,14 @@ def test_killed_stream_resumes_to_the_bit(fork_server, tmp_path):
 def test_too_few_scores_end_the_iteration_before_its_update(tmp_path):
     class Broken(Right):
         def score_one(self, item):
-            if made.updates == 2:
+            if made.learner.updates == 2:
                 raise ConnectionError("the scorer is down")
             return super().score_one(item)
 
     made = lagged_trainer(tmp_path, 0, Broken(), stream=True)
     with pytest.raises(RunError, match="only 0% of the answers could be scored"):
         made.train()
-    assert made.step == 2 and made.updates == 2
+    assert made.step == 2 and made.learner.updates == 2
 
 
 def test_error_of_the_sampler_reaches_the_trainer(tmp_path):
