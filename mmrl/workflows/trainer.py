@@ -33,7 +33,7 @@ from mmrl.rewards.core.registry import reward_factory
 from mmrl.rewards.core.routing import SharedLoader
 from mmrl.sections import Batch
 from mmrl.statistics.intervals import Interval, paired_difference
-from mmrl.training.run.run_folder import CONFIG
+from mmrl.training.run.run_folder import CONFIG, has_trained
 from mmrl.workflows.train import train
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Trainer:
             batch: the sizes of an iteration; None means `mmrl.Batch()`.
             optimizer: AdamW and its schedule; None means `mmrl.AdamW()`.
             iterations: the number of iterations.
-            seed: the seed of all randomness.
+            seed: the seed of all randomness of the run. The adapters were initialised with the policy, from torch's
+                global generator: call `torch.manual_seed` before you make it.
             out: the run folder.
             evaluate: the settings of evaluations; None means the default ones.
             training: further settings of the loop; `iterations` overrides its own.
@@ -91,6 +92,12 @@ class Trainer:
         self.policy, self.folder = policy, Path(out)
         self._sets = {"prompts": prompts, "validation": validation, "heldout": heldout}
         self._load_reward = SharedLoader()
+        for name, samples in self._sets.items():
+            for each in () if samples is None or isinstance(samples, str | Path) else samples:
+                if not isinstance(each, Sample):
+                    raise ConfigError(f"{name}: {each!r:.40} is no sample: write mmrl.Sample(id='1', prompt='...')")
+        if isinstance(rewards, str):
+            raise ConfigError(f"rewards: write [{rewards!r}], or {{{rewards!r}: 1.0}}")
         batch = batch or Batch()
         weighted = rewards.items() if isinstance(rewards, Mapping) else [(each, 1.0) for each in rewards]
         self.config = TrainConfig(
@@ -121,7 +128,7 @@ class Trainer:
             ConfigError: the configuration cannot work, or differs from that of the run to resume.
             RunError: the run must not go on.
         """
-        resume = self.folder if (self.folder / CONFIG).is_file() else None
+        resume = self.folder if (self.folder / CONFIG).is_file() and has_trained(self.folder) else None
         for name, samples in self._sets.items():
             if samples is not None and not isinstance(samples, str | Path):
                 path = self.folder / f"{name}.jsonl"

@@ -148,3 +148,11 @@ def test_code_named_by_a_dataset_is_not_run(folder, monkeypatch):
 def test_unreadable_files_are_one_error(tmp_path):
     with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
         check_data(str(tmp_path / "none.jsonl"))
+
+
+def test_pictures_of_conditions_and_answers_are_counted(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    edit = {"prompt": "make it red", "image": "a.png", "chosen": {"image": "a.png"}, "rejected": {"image": "a.png"}}
+    (tmp_path / "edits.jsonl").write_text(json.dumps(edit) + "\n")
+    report = check_data(str(tmp_path / "edits.jsonl"))
+    assert report.tallies["default", ""].pictures == 3 and not report.problems

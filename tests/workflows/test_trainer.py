@@ -6,7 +6,7 @@ import pytest
 from diffusers import DiffusionPipeline
 
 import mmrl
-from mmrl.errors import ConfigError
+from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.shipped_models import PIPELINE
 
@@ -35,3 +35,17 @@ def test_trainer_resumes_and_rejects_other_samples(tmp_path):
     with pytest.raises(ConfigError, match=r"prompts\.jsonl does not hold the samples of `prompts`"):
         trainer(tmp_path, samples[:2]).train()
     assert (folder / "prompts.jsonl").read_bytes() == written
+
+
+@pytest.mark.integration
+def test_texts_in_place_of_samples_or_of_a_list_of_rewards_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"prompts: 'a red circle' is no sample: write mmrl\.Sample"):
+        trainer(tmp_path, ["a red circle"])
+    with pytest.raises(ConfigError, match=r"rewards: write \['shapeworld'\]"):
+        mmrl.Trainer(None, prompts="prompts.jsonl", rewards="shapeworld")
+    broken = trainer(tmp_path, [mmrl.Sample(id="1", prompt="a red circle")])
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text("name: run")  # of a run that trained nothing
+    with pytest.raises(DataError, match="the data set has 1 samples, fewer than the 2 groups"):
+        broken.train()
+    assert (tmp_path / "run/prompts.jsonl").exists()

@@ -14,6 +14,7 @@ from typing import Any
 
 from mmrl.data.media.bad_media import MediaCheck, decode, find_bad_media
 from mmrl.data.media.decode import image_size
+from mmrl.data.media.sample_media import media_of
 from mmrl.data.media.video import stated_duration
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.data.sources import scan_source
@@ -242,8 +243,9 @@ def _count(report: Report, sample: Sample | None, bad: bool, scored: bool) -> No
     tally = report.tallies.setdefault(where, Tally())
     tally.lines, tally.bad, tally.scored = tally.lines + 1, tally.bad + bad, tally.scored + scored
     if sample is not None:
-        tally.pictures += len(sample.images)
-        tally.videos += len(sample.videos)
+        kinds = [kind for kind, _ in media_of(sample)]
+        tally.pictures += kinds.count("image")
+        tally.videos += kinds.count("video")
         tally.answers += sample.answer is not None
 
 
