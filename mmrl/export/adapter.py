@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from mmrl.build.schemes import folder_in_package, scheme_of
 from mmrl.config.policy import AnyPolicyConfig, PolicyConfig, VLMConfig
 from mmrl.export.merged_model import ExportedModel, ExportRequest, pipeline_task
 from mmrl.export.scrub_paths import without_folders
-from mmrl.export.snippets import pipeline_lora_code, token_lora_code, vlm_lora_code
+from mmrl.export.snippets import from_package, pipeline_lora_code, token_lora_code, vlm_lora_code
 
 PIPELINE_FILE = "pytorch_lora_weights.safetensors"
 PEFT_FILE, PEFT_CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -28,6 +29,13 @@ def write_adapter(model: ModelRef, folder: Path, request: ExportRequest) -> Expo
 
     They stay float32, as they were trained, unless the request sets another dtype.
     """
+    written, (base, _) = _write(model, folder, request), _base(model.policy)
+    if scheme_of(model.policy.model) and "/" in base:
+        return replace(written, code=from_package(written.code, base))
+    return written
+
+
+def _write(model: ModelRef, folder: Path, request: ExportRequest) -> ExportedModel:
     checkpoint, policy = model.checkpoint, model.policy
     assert checkpoint is not None
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,8 +81,7 @@ def _base(policy: AnyPolicyConfig) -> tuple[str, tuple[str, ...]]:
     """Return the base's name for the card's code, without folders of this machine, and a note on how to find it."""
     if scheme_of(policy.model):
         name = folder_in_package(policy.model, policy.kind)
-        return name, (f"Its base is in an installed package, as `{name}`: put the path of that folder into the code "
-                      "above.",)  # fmt: skip
+        return name, (f"Its base is in an installed package, as `{name}`: install that package.",)
     name = without_folders(policy.model)
     note = f"Its base is a local folder, `{name}`: put the path of that folder into the code above."
     return name, (note,) if name != policy.model else ()

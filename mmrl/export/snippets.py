@@ -117,6 +117,13 @@ def token_lora_code(kind: str, model: str, folder: str, revision: str | None = N
     )
 
 
+def from_package(code: str, model: str) -> str:
+    """Return code that names the folder `PACKAGE/FOLDER` with the folder found in the installed package."""
+    package, _, folder = model.partition("/")
+    found = f"files({quote(package)}) / {quote(folder)}"
+    return f"from importlib.resources import files\n\n{code}".replace(quote(model), found)
+
+
 def _call(prompt: str | None, arguments: Mapping[str, Any], conditions: Mapping[str, MediaKind], video: bool) -> str:
     arguments_code = [] if prompt is None else [f"prompt={quote(prompt)}"]
     arguments_code += [f"{name}={_READERS[kind]}" for name, kind in conditions.items()]

@@ -326,10 +326,10 @@ def test_recipes_commands_list_show_and_copy(tmp_path, monkeypatch):
     assert "quickstart.yaml" in refused.stderr
     run("recipes", "show", "quikstart", code=2)
     assert "shapes-preferences" in listed
-    shown = run("recipes", "show", "shapes-preferences").stdout
-    assert "encoder:" in shown
+    printed = run("recipes", "show", "shapes-preferences").stdout
+    assert "encoder:" in printed
     run("recipes", "copy", "shapes-preferences")
-    assert (tmp_path / "shapes-preferences.yaml").read_text() == shown
+    assert (tmp_path / "shapes-preferences.yaml").read_text() == printed
 
 
 @pytest.mark.integration

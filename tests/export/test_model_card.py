@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -124,7 +125,7 @@ def test_export_leaves_out_learned_noise_and_the_card_says_so(make_run, tmp_path
 
 
 @pytest.mark.integration
-def test_exported_adapter_loads_in_diffusers(trained, tmp_path):
+def test_exported_adapter_loads_in_diffusers(trained, tmp_path, monkeypatch):
     run, policy = trained
     done = export(str(run), tmp_path / "out", lora_only=True)
     assert [name for name in done.files if name.endswith("safetensors")] == ["pytorch_lora_weights.safetensors"]
@@ -138,6 +139,11 @@ def test_exported_adapter_loads_in_diffusers(trained, tmp_path):
     plain.load_lora_weights(tmp_path / "out")
     torch.testing.assert_close(drawn(plain), drawn(policy.pipeline), atol=1e-5, rtol=0)
     assert (drawn(plain) - base).abs().max() > 0.01
+    code = (tmp_path / "out/README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    monkeypatch.chdir(tmp_path)
+    exec(code, names)
+    assert torch.equal(drawn(names["pipe"]), drawn(plain))
 
 
 @pytest.mark.integration

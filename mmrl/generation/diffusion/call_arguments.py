@@ -155,8 +155,8 @@ def refused_call(pipeline: DiffusionPipeline, arguments: Mapping[str, Any], erro
     message = f"{type(pipeline).__name__} refuses the arguments of a call: {str(error).rstrip('.')}"
     taken = [each for each in inspect.signature(type(pipeline).__call__).parameters if media_kind(each)]
     if any(name in str(error) for name in taken):
-        given = ", ".join(name for name in taken if name in arguments) or "none"
-        message += f". It takes these pictures and videos: {', '.join(taken)}; the samples give {given}"
+        present = ", ".join(name for name in taken if name in arguments) or "none"
+        message += f". It takes these pictures and videos: {', '.join(taken)}; the samples give {present}"
     return CallRefused(message)
 
 
