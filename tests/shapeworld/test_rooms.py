@@ -18,17 +18,16 @@ from mmrl.environments import EpisodeBatch
 from mmrl.errors import ConfigError, DataError
 from mmrl_shapeworld.splits import samples
 from mmrl_shapeworld.vqa.canvas import INK, LINE, NUMBERS, PIXELS, colours_of
-from mmrl_shapeworld.worlds.room_environment import RoomEpisode, RoomLayouts, layout_in, outcome_of, report_of
+from mmrl_shapeworld.worlds.room_environment import RoomEpisode, RoomLayouts, layout_in, outcome_of
 from mmrl_shapeworld.worlds.room_layouts import (
     Block,
     Room,
     boxes_of,
     draw_room,
-    faults_of,
     measures_of,
     right_layout,
 )
-from mmrl_shapeworld.worlds.room_splits import NAMES, SIZES, careless, expert, repairing, rooms, trace
+from mmrl_shapeworld.worlds.room_splits import NAMES, SIZES, careless, expert, rooms, trace
 from mmrl_shapeworld.worlds.world_canvas import UNSEEN_COLOURS
 
 READER = MediaReader(MediaBudget())
@@ -105,44 +104,6 @@ def test_points_are_read_in_the_space_of_the_environment():
         RoomLayouts(space="miles")
     with pytest.raises(ConfigError, match="max_turns"):
         RoomLayouts(max_turns=0)
-
-
-def test_a_report_has_the_layout_and_what_is_wrong_with_its_blocks():
-    assert faults_of(ROOM, PLACED) == ("", "", "")
-    assert report_of(ROOM, PLACED) == "16, 25, 26, 16, 36, 25."
-    covered = ((17.0, 25.0), (37.0, 25.0), (36.0, 25.0))
-    assert faults_of(ROOM, covered) == ("table", "green", "blue")
-    assert report_of(ROOM, covered) == "17, 25, 37, 25, 36, 25. the red table, the blue green, the green blue."
-    assert faults_of(ROOM, ((3.0, 25.0), (26.0, 40.0), PLACED[2])) == ("out", "top", "")
-    for room in rooms("rooms-development")[:32]:
-        layout = tuple((x + 2, y + 1) for x, y in right_layout(room))
-        assert (not any(faults_of(room, layout))) == measures_of(room, layout).success
-    step = RoomEpisode(ROOM, report=True).step("17, 25, 26, 16, 36, 25")
-    assert step.observation.text == "17, 25, 26, 16, 36, 25. the red table." and len(step.observation.images) == 1
-    assert not RoomEpisode(ROOM).step("17, 25, 26, 16, 36, 25").observation.text
-    sample = samples("rooms-validation")[0]
-    assert RoomLayouts(report=True).begin(sample, READER).step("nothing").observation.text
-    with pytest.raises(ConfigError, match="report"):
-        RoomLayouts(space="norm_1000", report=True)
-
-
-@pytest.mark.integration
-def test_the_repairing_annotator_keeps_blocks_with_which_nothing_is_wrong():
-    rng = np.random.default_rng(4)
-    for room in rooms("rooms-train")[:64]:
-        episode, annotator = RoomEpisode(room, max_turns=4), repairing(rng)
-        episode.step(annotator(episode))
-        for _ in range(2):
-            before, faults = episode.layout, faults_of(room, episode.layout)
-            episode.step(annotator(episode))
-            assert all(new == old for new, old, fault in zip(episode.layout, before, faults, strict=True) if not fault)
-    scores = [
-        np.mean([outcome_of(room, trace(room, repairing(rng), n), n)["score"] for room in rooms("rooms-train")[:128]])
-        for n in (1, 3)
-    ]
-    assert scores[1] > scores[0] + 0.1
-    taught, once = samples("rooms-repaired-train")[3], samples("rooms-once-train")[3]
-    assert len(taught.demonstration["turns"]) == 3 and len(once.demonstration["turns"]) == 1
 
 
 @given(st.text(max_size=200))

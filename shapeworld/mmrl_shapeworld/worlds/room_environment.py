@@ -4,9 +4,6 @@ An action places the middles of all blocks, in the order of the prompt: `12, 34,
 [{"point_2d": [12, 34]}, {"point_2d": [40, 20]}, {"point_2d": [30, 50]}]. The observation is the room with the blocks
 there. The last layout counts; a text that is no layout leaves the blocks where they are. The rewards of a turn are
 `gain`, the change of the score, and `related_gain`, that of the share of blocks that are at their side of the table.
-
-With `args: {report: true}` a text beside the picture has the layout in numbers, and what is wrong with its blocks:
-`12, 34, 40, 20, 30, 50. the red table, the green blue.` The red one covers the table, and the green one the blue one.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from mmrl.rewards.parsing.final_answer import answer_text
 from mmrl.rewards.parsing.json_text import decode_json
 from mmrl.rewards.parsing.points import POINT_KEYS, check_point, point_from_json
 from mmrl_shapeworld.vqa.canvas import PIXELS, colours_of
-from mmrl_shapeworld.worlds.room_layouts import LayoutMeasures, Point, Room, draw_room, faults_of, measures_of
+from mmrl_shapeworld.worlds.room_layouts import LayoutMeasures, Point, Room, draw_room, measures_of
 
 MAX_CHARACTERS = 2_000
 """The number of characters above which an action is no layout."""
@@ -45,20 +42,17 @@ class RoomLayouts:
     instructions = ""
     deadline_s: float | None = None
 
-    def __init__(self, space: Space = "pixel", max_turns: int = TURNS, report: bool = False) -> None:
+    def __init__(self, space: Space = "pixel", max_turns: int = TURNS) -> None:
         """
         Args:
             space: the coordinate space of points: pixel, norm_1 or norm_1000.
             max_turns: layouts of an episode.
-            report: an observation has a text besides: the layout in pixels, and what is wrong with its blocks.
         """
         if space not in SPACES:
             raise ConfigError(f"{self.name}: space is {space!r}; it is one of {', '.join(SPACES)}")
         if max_turns < 1:
             raise ConfigError(f"{self.name}: max_turns is {max_turns}; it is 1 or more")
-        if report and space != "pixel":
-            raise ConfigError(f"{self.name}: report: its numbers are pixels, so space is pixel, not {space}")
-        self.space, self.max_turns, self.report = space, max_turns, report
+        self.space, self.max_turns = space, max_turns
 
     def begin(self, sample: Sample, reader: MediaReader) -> RoomEpisode:
         """Begin with the heap, which is the picture of the sample."""
@@ -66,14 +60,14 @@ class RoomLayouts:
             room = Room.from_dict(sample.answer if isinstance(sample.answer, Mapping) else {})
         except ValueError as err:
             raise DataError(f"sample {sample.id!r}: answer: {err}") from None
-        return RoomEpisode(room, self.space, self.max_turns, self.report)
+        return RoomEpisode(room, self.space, self.max_turns)
 
 
 class RoomEpisode:
     """The layouts of one row."""
 
-    def __init__(self, room: Room, space: Space = "pixel", max_turns: int = TURNS, report: bool = False) -> None:
-        self.room, self._space, self._max_turns, self._reports = room, space, max_turns, report
+    def __init__(self, room: Room, space: Space = "pixel", max_turns: int = TURNS) -> None:
+        self.room, self._space, self._max_turns = room, space, max_turns
         self.layout: tuple[Point, ...] = room.heap
         self._turns = self._invalid = 0
         self._placed = False
@@ -104,8 +98,7 @@ class RoomEpisode:
             self.layout, self._placed = layout, True
         if self._turns == self._max_turns:
             self._ended = "turns"
-        text = report_of(self.room, self.layout) if self._reports else ""
-        observation = Observation(text, (self.picture(),)) if self._ended is None else None
+        observation = Observation(images=(self.picture(),)) if self._ended is None else None
         after = self.measures
         rewards = {"gain": _score(after) - _score(before), "related_gain": after.related - before.related}
         return Step(observation, rewards, {"valid": float(layout is not None), **self._shares()})
@@ -148,14 +141,6 @@ def layout_in(action: str, space: Space, count: int) -> tuple[Point, ...] | None
     if len(points) != count or not all(math.isfinite(value) for point in points for value in point):
         return None
     return tuple((x / width * PIXELS, y / height * PIXELS) for x, y in points)
-
-
-def report_of(room: Room, layout: Sequence[Point]) -> str:
-    """Return a layout as an action in whole pixels, and what is wrong with its blocks, if anything is."""
-    named = zip(room.blocks, faults_of(room, layout), strict=True)
-    faults = ", ".join(f"the {block.colour} {fault}" for block, fault in named if fault)
-    places = ", ".join(str(round(value)) for point in layout for value in point)
-    return f"{places}. {faults}." if faults else f"{places}."
 
 
 def outcome_of(room: Room, actions: Sequence[str | None], max_turns: int = TURNS) -> Mapping[str, Any]:

@@ -151,22 +151,6 @@ def measures_of(room: Room, layout: Sequence[Point]) -> LayoutMeasures:
     return LayoutMeasures(sum(free) / len(free), sum(related) / len(related), both)
 
 
-def faults_of(room: Room, layout: Sequence[Point]) -> tuple[str, ...]:
-    """Return what is wrong with each block of a layout in a word: the first of these that is true, or nothing.
-
-    `table`, or the colour of a block: it covers that; `out`: it reaches beyond a wall; its side: it is not there.
-    """
-    boxes = boxes_of(room, layout)
-    solid = {"table": room.table, **{block.colour: box for block, box in zip(room.blocks, boxes, strict=True)}}
-    found = []
-    for block, box in zip(room.blocks, boxes, strict=True):
-        covered = [name for name, other in solid.items() if name != block.colour and _overlap(box, other)]
-        outside = [] if _inside(box) else ["out"]
-        beside = [] if _at_side(room.table, block.side, box) else [block.side]
-        found.append(next(iter([*covered, *outside, *beside]), ""))
-    return tuple(found)
-
-
 def draw_room(room: Room, layout: Sequence[Point]) -> Picture:
     """Return [56, 56]: the table and the blocks, dark where two of them lie; what is beyond a wall is cut off."""
     picture, covered = blank(), np.zeros((PIXELS, PIXELS), np.int64)

@@ -7,9 +7,6 @@ rooms follow from the actions, the actions alone are a demonstration: `{"turns":
 The first picture of `shapeworld:rooms-bare-train`, `-development` and `-validation` is the heap without the table,
 which only the renders of layouts show. The first layout of their annotator is around the middle of the room, or in
 `shapeworld:rooms-bare-once-train` the only one.
-
-The annotator of `shapeworld:rooms-repaired-train` keeps the blocks with which nothing is wrong, and places the others
-anew, as roughly as at first; `shapeworld:rooms-once-train` has the first layout of each room alone.
 """
 
 from __future__ import annotations
@@ -23,18 +20,15 @@ import numpy as np
 from mmrl.data.sample import Sample
 from mmrl_shapeworld.vqa.canvas import PIXELS, Picture, png_uri
 from mmrl_shapeworld.worlds.disjoint_draws import draw_disjoint
-from mmrl_shapeworld.worlds.room_environment import TURNS, RoomEpisode, layout_in
-from mmrl_shapeworld.worlds.room_layouts import SIDES, Room, draw_room, faults_of, right_layout, sample_room
+from mmrl_shapeworld.worlds.room_environment import TURNS, RoomEpisode
+from mmrl_shapeworld.worlds.room_layouts import SIDES, Room, draw_room, right_layout, sample_room
 
 SIZES = {"train": 2000, "development": 256, "validation": 512, "ood": 512}
 """Rooms of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
 CLEAN = "rooms-clean-train"
 BARE = tuple(f"rooms-bare-{part}" for part in ("train", "development", "validation"))
 ONCE = "rooms-bare-once-train"
-REPAIRED, REPAIRED_ONCE = "rooms-repaired-train", "rooms-once-train"
-_SAME_ROOMS = {CLEAN: "rooms-train", ONCE: BARE[0], REPAIRED: "rooms-train", REPAIRED_ONCE: "rooms-train"}
-"""Splits with other demonstrations of the rooms of another split."""
-NAMES = (*(f"rooms-{part}" for part in SIZES), *BARE, *_SAME_ROOMS)
+NAMES = (*(f"rooms-{part}" for part in SIZES), CLEAN, *BARE, ONCE)
 BARE_TURNS = 2
 """The turns of a demonstration of `rooms-bare-train`: one before and one after the table is seen."""
 NEAR = 2.0
@@ -57,8 +51,10 @@ def rooms(split: str) -> tuple[Room, ...]:
     """
     if split not in NAMES:
         raise KeyError(f"there is no split {split!r} of rooms: choose one of {', '.join(NAMES)}")
-    if split in _SAME_ROOMS:
-        return rooms(_SAME_ROOMS[split])
+    if split == CLEAN:
+        return rooms("rooms-train")
+    if split == ONCE:
+        return rooms(BARE[0])
     part = split.rpartition("-")[2]
     rng = np.random.default_rng((_SEED, list(SIZES).index(part) + (10 if split in BARE else 0)))
     return draw_disjoint(part, SIZES[part], lambda _: sample_room(rng, unseen=part == "ood"))
@@ -118,20 +114,6 @@ def careless(rng: np.random.Generator, bare: bool = False) -> Annotator:
     return annotate
 
 
-def repairing(rng: np.random.Generator) -> Annotator:
-    """Return an annotator who places blocks roughly and too near, and again those with which something is wrong."""
-    rough = careless(rng)
-
-    def annotate(episode: RoomEpisode) -> str:
-        if episode.turns == 0:
-            return rough(episode)
-        anew = layout_in(rough(RoomEpisode(episode.room)), "pixel", len(episode.layout)) or ()
-        faults = faults_of(episode.room, episode.layout)
-        return written([new if fault else old for new, old, fault in zip(anew, episode.layout, faults, strict=True)])
-
-    return annotate
-
-
 def trace(room: Room, annotator: Annotator, turns: int = TURNS) -> tuple[str, ...]:
     """Return the actions of an annotator in an episode of at most `turns` turns."""
     episode = RoomEpisode(room, max_turns=turns)
@@ -147,8 +129,6 @@ def _demonstration(split: str, room: Room, rng: np.random.Generator) -> dict[str
         return {"turns": [expert(RoomEpisode(room))]}
     if split in (BARE[0], ONCE):
         return {"turns": list(trace(room, careless(rng, bare=True), 1 if split == ONCE else BARE_TURNS))}
-    if split in (REPAIRED, REPAIRED_ONCE):
-        return {"turns": list(trace(room, repairing(rng), 1 if split == REPAIRED_ONCE else TURNS))}
     return {"turns": list(trace(room, careless(rng)))} if split == "rooms-train" else None
 
 
