@@ -45,7 +45,7 @@ from mmrl_shapeworld.reasoning import (
     worksheets,
 )
 from mmrl_shapeworld.shop import shop_splits
-from mmrl_shapeworld.vqa import consultations, question_splits, scarce_clips
+from mmrl_shapeworld.vqa import consultations, faded_pictures, question_splits, scarce_clips
 from mmrl_shapeworld.worlds import (
     badge_pages,
     button_splits,
@@ -114,6 +114,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (criticised_chains.NAMES, criticised_chains.samples),
     (consultations.NAMES, consultations.samples),
     (scarce_clips.NAMES, scarce_clips.samples),
+    (faded_pictures.NAMES, faded_pictures.samples),
     (shop_splits.NAMES, shop_splits.samples),
 )
 """The names of splits, and the function that draws one."""
