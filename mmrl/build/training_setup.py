@@ -217,9 +217,11 @@ def _stage(
         choose = build_row_choice(lead, policy.capabilities)
         overlap, cancellation = config.run.overlap, Cancellation()
         sampler = sampling_copy(policy) if overlap.is_on else answering(algorithm, policy, models)
-        recorded = getattr(lead, "samples_from", "policy") == "data"
+        answerer: Any = sampler
+        if getattr(lead, "samples_from", "policy") == "data":
+            answerer = recorded_pictures(policy, samples, data.group_size)
         online = OnlineRollouts(
-            policy=recorded_pictures(policy, samples, data.group_size) if recorded else sampler,
+            policy=answerer,
             sampling_weights=cancellation.checked if overlap.is_on else objective.sampling_weights,
             prompts=prompts,
             suite=rewards,

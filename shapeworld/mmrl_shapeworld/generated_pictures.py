@@ -2,7 +2,7 @@
 
 `generated-train` has the first `CAPTIONS` captions of training with two pictures each as demonstrations, by two
 generators that are drawn by chance; `metadata.generators` names them. A process draws the pictures when it first
-reads the split, in some twenty seconds of processor time.
+reads the split, in half a minute.
 """
 
 from __future__ import annotations

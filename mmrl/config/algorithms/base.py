@@ -22,8 +22,8 @@ SCORED: frozenset[ExperienceKind] = frozenset({"rollouts", "answers"})
 """The kinds of experience that rewards score."""
 
 AnswerSource = Literal["policy", "reference", "data"]
-"""What draws answers: the weights that are trained, those that training started from, or nothing: `data` takes the
-pictures of each sample's `demonstration`, `data.group_size` of them, which rewards score as they would the policy's."""
+"""The source of answers: the weights that are trained, those that training started from, or the data set: `data` takes
+`data.group_size` pictures of each sample's `demonstration`, which rewards score as they would the policy's own."""
 
 _HOME = "mmrl.config.algorithms"
 _MODULES = (

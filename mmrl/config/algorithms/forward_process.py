@@ -112,8 +112,8 @@ class FlowRWRConfig(ForwardProcessConfig, MatchingConfig):
     name: Literal["flow_rwr"] = "flow_rwr"
     advantage: ExponentialConfig = ExponentialConfig()
     samples_from: AnswerSource = "policy"
-    """What draws the imitated answers: the weights that are trained, or those that training started from, whose answers
-    are distributed as a fixed data set's; or `data`, the data set itself (the paper's setting)."""
+    """The source of the imitated answers: the weights that are trained, or those that training started from, whose
+    answers are distributed as a fixed data set's; or `data`, the data set itself (the paper's setting)."""
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each key that cannot work with the source of answers."""
