@@ -56,6 +56,7 @@ from mmrl.training.rollouts.mixed_source import MixedSource
 from mmrl.training.rollouts.model_pairs import ModelPairs, ModelWriters
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.rollouts.outcome_credits import OutcomeCredits
+from mmrl.training.rollouts.recorded_pictures import recorded_pictures
 from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair, RowSelection, positive_advantage_rows
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
@@ -215,8 +216,11 @@ def _stage(
         choose = build_row_choice(lead, policy.capabilities)
         overlap, cancellation = config.run.overlap, Cancellation()
         sampler = sampling_copy(policy) if overlap.is_on else answering(algorithm, policy, models)
+        answerer: Any = sampler
+        if getattr(lead, "samples_from", "policy") == "data":
+            answerer = recorded_pictures(policy, samples, data.group_size)
         online = OnlineRollouts(
-            policy=sampler,
+            policy=answerer,
             sampling_weights=cancellation.checked if overlap.is_on else objective.sampling_weights,
             prompts=prompts,
             suite=rewards,

@@ -30,8 +30,8 @@ def overlap_errors(config: TrainConfig) -> Iterator[str]:
         yield f"{key}: stages change the objective during the run: train each in another run first"
     if isinstance(algorithm, RewardGradientConfig):
         yield f"{key}: {algorithm.name} differentiates through the steps of the rollout: leave it out"
-    if getattr(algorithm, "samples_from", "policy") == "reference":
-        yield f"{key}: with algorithm.samples_from reference, the sampling parameters never change: leave it out"
+    if (source := getattr(algorithm, "samples_from", "policy")) != "policy":
+        yield f"{key}: with algorithm.samples_from {source}, the sampling parameters never change: leave it out"
     if isinstance(sampling, SamplingConfig) and sampling.transition.learned is not None:
         yield f"{key}: sampling.transition.learned trains noise levels, which a rollout records"
     if isinstance(sampling, SamplingConfig) and sampling.transition.name == "native":

@@ -1,9 +1,9 @@
-"""An experiment for the study of VideoReward: a generator learns from ordered pairs of its pictures, or is guided.
+"""An experiment for the study of VideoReward: a generator learns from ordered pairs of pictures, or is guided.
 
-Three algorithms learn from the same pairs, which the generator drew before training and the rules ordered: DPO from the
-order, reward-weighted regression from all pictures, and imitation of the better ones (SFT). Without training, a reward
-model of noisy latents with two axes, how much of the picture is filled (size) and how far up that is (height), guides
-the generator by its gradient, with a weight for each axis (Flow-NRG, arXiv:2501.13918).
+Three algorithms learn from the same pairs, which other generators drew before training (`generated_pictures`) and the
+rules ordered: DPO from the order, reward-weighted regression from all pictures, and imitation of the better ones (SFT).
+Without training, a reward model of noisy latents with two axes, how much of the picture is filled (size) and how far up
+that is (height), guides the generator by its gradient, with a weight for each axis (Flow-NRG, arXiv:2501.13918).
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from torch import Tensor
 from mmrl.build.policies import build_policy
 from mmrl.config import load_config
 from mmrl.config.algorithms.base import NoiseLevelsConfig
+from mmrl.data.media.decode import load_image
+from mmrl.data.media.sample_media import answer_images
 from mmrl.data.sample import Sample
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.generation.inference import guided_rollout
@@ -44,8 +46,6 @@ ALGORITHMS: Mapping[Method, str] = {
     "rwr": "algorithm={name: flow_rwr, num_noise_levels: 2}",
     "dpo": "algorithm={name: online_dpo, num_noise_levels: 2}",
 }
-DRAWN = 512
-"""Prompts of which the generator draws two pictures each, once for all methods and seeds."""
 LEAST = 0.05
 """The least difference of two scores that orders a pair."""
 BATCH = 96
@@ -124,27 +124,18 @@ def loaded(method: Method, beta: float = 100.0) -> PipelinePolicy:
 
 @cache
 def ordered_pairs() -> OrderedPairs:
-    """Return the ordered ones of all pairs that the generator draws."""
+    """Return the ordered ones of all pairs of pictures in `generated-train`, encoded for the generator that learns."""
     policy, kept, latents, values = loaded("none"), [], [], []
-    prompts = samples("train")[:DRAWN]
-    for start in range(0, len(prompts), BATCH // 2):
-        rows = prompts[start : start + BATCH // 2]
-        with torch.no_grad():
-            rollout = policy.rollout([RolloutRequest(sample, 2, row) for row, sample in enumerate(rows)], start)
-        assert rollout.clean is not None
-        found = [
-            judge(picture, Caption.from_dict(sample.answer)).score
-            for sample, picture in zip(rollout.samples, rollout.media, strict=True)
-        ]
-        scores, clean = torch.tensor(found).view(-1, 2), rollout.clean.unflatten(0, (-1, 2))
-        swapped = scores[:, 1] > scores[:, 0]
-        order = torch.stack([swapped.long(), 1 - swapped.long()], dim=1)
-        scores, clean = scores.gather(1, order), clean[torch.arange(len(rows))[:, None], order]
-        ordered = (scores[:, 0] - scores[:, 1] >= LEAST).nonzero()[:, 0].tolist()
-        kept += [rows[row] for row in ordered]
-        latents.append(clean[ordered])
-        values.append(scores[ordered])
-    return OrderedPairs(kept, torch.cat(latents), torch.cat(values))
+    for sample in samples("generated-train"):
+        pictures = [load_image(path, sample.id) for path in answer_images(sample.demonstration)]
+        caption = Caption.from_dict(sample.answer)
+        first, second = sorted(pictures, key=lambda picture: -judge(picture, caption).score)
+        scores = [judge(picture, caption).score for picture in (first, second)]
+        if scores[0] - scores[1] >= LEAST:
+            kept.append(sample)
+            latents.append(policy.encode([first, second]))
+            values.append(scores)
+    return OrderedPairs(kept, torch.stack(latents), torch.tensor(values))
 
 
 def subset(every: OrderedPairs, count: int, seed: int) -> OrderedPairs:

@@ -16,6 +16,7 @@ from mmrl.data.sample import Sample
 from mmrl.suggestions import did_you_mean
 from mmrl_shapeworld import (
     composed_captions,
+    generated_pictures,
     judged_motions,
     mask_tasks,
     pictured_captions,
@@ -87,6 +88,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (stream_splits.NAMES, stream_splits.samples),
     (taught_worlds.NAMES, taught_worlds.samples),
     (tinted_clips.NAMES, tinted_clips.samples),
+    (generated_pictures.NAMES, generated_pictures.samples),
     (preferences.NAMES, preferences.samples),
     (judged_motions.NAMES, judged_motions.samples),
     (tuple(task_splits.SPLITS), task_splits.samples),

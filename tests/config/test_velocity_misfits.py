@@ -32,6 +32,17 @@ WRITES = DRAWS.replace("kind: pipeline", "kind: vlm")
         ),
         (WRITES, "algorithm={name: online_dpo, samples_from: reference}", "reference is for media"),
         (WRITES, "algorithm={name: rejection_sft, samples_from: reference}", "reference is for media"),
+        (WRITES, "algorithm={name: online_dpo, samples_from: data}", "data is for media"),
+        (
+            DRAWS.replace("group_size: 4", "group_size: 4, micro_batch: 2"),
+            "algorithm={name: flow_rwr, samples_from: data}",
+            "data.micro_batch: 2 rows would split the 4 pictures of a sample",
+        ),
+        (
+            DRAWS.replace("group_size: 4", "group_size: 4, group_sampling: {name: dynamic}"),
+            "algorithm={name: flow_rwr, samples_from: data}",
+            "data.group_sampling: with algorithm.samples_from data, nothing is sampled",
+        ),
         (WRITES, "algorithm={name: dpo, weighting: sigma}", "algorithm.weighting: noise levels are for policies"),
         (WRITES, "algorithm={name: awm}", "VelocityRegression needs predict_velocity, which VLMPolicy does not have"),
         (DRAWS, "algorithm={name: mpo}", "PreferenceLearning needs teacher_force, which PipelinePolicy does not have"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mmrl_shapeworld import aligned_pictures, preferences
+from mmrl_shapeworld import aligned_pictures, generated_pictures, preferences
 from mmrl_shapeworld.aligned_pictures import OrderedPairs, advantages_of
 from mmrl_shapeworld.preferences import filled_share, mean_height
 from mmrl_shapeworld.scenes import BACKGROUND, Scene, Thing, draw
@@ -34,13 +34,16 @@ def test_the_share_of_a_picture_that_is_filled_and_where_that_is():
 @pytest.fixture
 def small(monkeypatch):
     """Few pairs and a reward model of few, in a process whose caches are empty before and after."""
-    caches = (aligned_pictures.ordered_pairs, aligned_pictures.reward_model, aligned_pictures._guide)
-    for each in (*caches, preferences._samples):
+    caches = (
+        *(aligned_pictures.ordered_pairs, aligned_pictures.reward_model, aligned_pictures._guide),
+        *(preferences._samples, generated_pictures._drawn),
+    )
+    for each in caches:
         each.cache_clear()
     monkeypatch.setattr(preferences, "FACTORS", {"train": 32, "development": 16, "validation": 16})
-    monkeypatch.setattr(aligned_pictures, "DRAWN", 16)
+    monkeypatch.setattr(generated_pictures, "CAPTIONS", 16)
     yield
-    for each in (*caches, preferences._samples):
+    for each in caches:
         each.cache_clear()
 
 
@@ -48,6 +51,12 @@ def small(monkeypatch):
 def test_training_and_guidance_change_pictures(small):
     pairs = aligned_pictures.ordered_pairs()
     assert len(pairs.samples) == len(pairs.clean) == len(pairs.scores) > 2
+    drawn = aligned_pictures.samples("generated-train")
+    assert len(drawn) == 16 and drawn == aligned_pictures.samples("generated-train")
+    for sample in drawn:
+        one, other = sample.metadata["generators"]
+        assert one != other and {one, other} <= set(generated_pictures.GENERATORS)
+        assert len(sample.demonstration) == 2 and sample.demonstration[0] != sample.demonstration[1]
     assert (pairs.scores[:, 0] - pairs.scores[:, 1] >= aligned_pictures.LEAST).all()
     run = {"seed": 3, "on": "development", "prompts": 2}
     plain = aligned_pictures.aligned_pictures(**run)

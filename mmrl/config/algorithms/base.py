@@ -21,8 +21,9 @@ pairs, or answers of any quality, which the run's rewards score."""
 SCORED: frozenset[ExperienceKind] = frozenset({"rollouts", "answers"})
 """The kinds of experience that rewards score."""
 
-AnswerSource = Literal["policy", "reference"]
-"""The weights that draw answers: those that are trained, or those that training started from."""
+AnswerSource = Literal["policy", "reference", "data"]
+"""The source of answers: the weights that are trained, those that training started from, or the data set: `data` takes
+`data.group_size` pictures of each sample's `demonstration`, which rewards score as they would the policy's own."""
 
 _HOME = "mmrl.config.algorithms"
 _MODULES = (
@@ -86,9 +87,24 @@ class AlgorithmConfig(ComponentSection):
 
 
 def source_errors(source: AnswerSource, config: TrainConfig) -> Iterator[str]:
-    """Yield a message if the reference is to draw texts, which only velocities are learnt from."""
-    if source == "reference" and not isinstance(config.sampling, SamplingConfig):
-        yield "algorithm.samples_from: reference is for media, whose velocities are learnt: leave it out"
+    """Yield one message for each setting that answers of the reference, or of the data, cannot work with."""
+    if source == "policy":
+        return
+    if not isinstance(config.sampling, SamplingConfig):
+        yield f"algorithm.samples_from: {source} is for media, whose velocities are learnt: leave it out"
+    elif source == "data":
+        data = config.data
+        if data.micro_batch is not None and data.micro_batch % data.group_size:
+            yield (
+                f"data.micro_batch: {data.micro_batch} rows would split the {data.group_size} pictures of a sample "
+                "(data.group_size): take a multiple of it"
+            )
+        for key, is_set in (
+            ("group_sampling", data.group_sampling.name != "fixed"),
+            ("controller", data.controller is not None),
+        ):
+            if is_set:
+                yield f"data.{key}: with algorithm.samples_from data, nothing is sampled: leave it out"
 
 
 class KLConfig(Section):

@@ -15,6 +15,7 @@ from mmrl.config.algorithms.base import (
     KLConfig,
     MatchingConfig,
     NoiseLevelsConfig,
+    source_errors,
 )
 from mmrl.config.section import Section
 
@@ -105,12 +106,16 @@ class AWMConfig(ForwardProcessConfig, MatchingConfig):
 
 
 class FlowRWRConfig(ForwardProcessConfig, MatchingConfig):
-    """Flow-RWR: imitation of the policy's own answers, each weighed by the exponential of its reward
-    (arXiv:2501.13918)."""
+    """Flow-RWR: imitation of answers, each weighed by the exponential of its reward (arXiv:2501.13918)."""
 
     velocity_loss: ClassVar[str] = "mmrl.training.objectives.velocity_losses:ImitationLoss"
     name: Literal["flow_rwr"] = "flow_rwr"
     advantage: ExponentialConfig = ExponentialConfig()
     samples_from: AnswerSource = "policy"
-    """The weights that draw the imitated answers: those that are trained, or those that training started from, whose
-    answers are distributed as a fixed data set's (the paper's setting)."""
+    """The source of the imitated answers: the weights that are trained, or those that training started from, whose
+    answers are distributed as a fixed data set's; or `data`, the data set itself (the paper's setting)."""
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each key that cannot work with the source of answers."""
+        yield from super().validation_errors(config)
+        yield from source_errors(self.samples_from, config)

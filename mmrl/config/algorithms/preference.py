@@ -106,7 +106,7 @@ class OnlineDPOConfig(DPOConfig):
     margin: NonNegativeFloat = 0.0
     """Two answers are a pair if their advantages differ by more than this."""
     samples_from: AnswerSource = "policy"
-    """The weights that draw the answers, as of `flow_rwr`; media only."""
+    """The source of the answers, as of `flow_rwr`; media only."""
     writers: WritersConfig | None = None
     """Set: models of the run write the answers, each half of a group, and a pair is the best of one against the worst
     of the other, by their total rewards (Temporal Self-Rewarding, arXiv:2508.06026). Unset: the policy writes all."""

@@ -51,7 +51,7 @@ class RejectionSFTConfig(ImitationConfig):
     name: Literal["rejection_sft"] = "rejection_sft"
     advantage: BestOfConfig = BestOfConfig()
     samples_from: AnswerSource = "policy"
-    """The weights that draw the answers, as of `flow_rwr`; media only."""
+    """The source of the answers, as of `flow_rwr`; media only."""
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each key that has no effect on answers of this kind."""
