@@ -136,6 +136,7 @@ class PipelinePolicy:
                 vars(branch)["gradient_checkpointing"] = False
         self._check(sampling)
         chosen = _select_denoisers(self._denoisers, denoisers)
+        self.has_frozen_denoisers = len(chosen) < len(self._denoisers)
         for component in pipeline.components.values():
             if isinstance(component, nn.Module):
                 component.requires_grad_(False).eval()

@@ -126,7 +126,7 @@ class PolicyGradient(Objective):
         def visit(now: StepOutputs) -> None:
             loss = part.guarded(now) if self._settings.guarded else part.surrogate(now.log_probs, now.step_indices)
             penalty = part.penalty(now)
-            backpropagate(loss if penalty is None else loss + penalty)
+            backpropagate(loss if penalty is None else loss + penalty, self._policy)
 
         if self._settings.couples:
             whole = partial(part.surrogate, step_indices=step_indices)

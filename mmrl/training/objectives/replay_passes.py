@@ -17,12 +17,15 @@ def marked_steps(mask: Tensor) -> list[int]:
     return columns
 
 
-def backpropagate(loss: Tensor) -> None:
-    """Backpropagate a loss if a trained parameter has a part in it.
+def backpropagate(loss: Tensor, policy: Policy) -> None:
+    """Backpropagate a loss of a policy's decisions.
 
     Of two denoisers one may be frozen (`policy.denoisers`, Wan 2.2): at its noise levels there is nothing to learn.
+
+    Raises:
+        RuntimeError: the loss has no graph, and no denoiser is frozen.
     """
-    if loss.requires_grad:
+    if loss.requires_grad or not getattr(policy, "has_frozen_denoisers", False):
         loss.backward()
 
 
@@ -54,7 +57,7 @@ def backpropagate_coupled(
         nonlocal in_one_go
         in_one_go = len(now.step_indices) == len(step_indices)
         if in_one_go:
-            backpropagate(_sum(coupled(now.log_probs), alone(now)))
+            backpropagate(_sum(coupled(now.log_probs), alone(now)), policy)
         else:
             parts.append(now.log_probs.detach())
 
@@ -68,7 +71,7 @@ def backpropagate_coupled(
 
         def second(now: StepOutputs) -> None:
             here = coefficients[:, [place[column] for column in now.step_indices]]
-            backpropagate(_sum((here * now.log_probs).sum(), alone(now)))
+            backpropagate(_sum((here * now.log_probs).sum(), alone(now)), policy)
 
         policy.replay(rollout, step_indices, second)
 

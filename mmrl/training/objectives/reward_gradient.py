@@ -162,7 +162,7 @@ class RewardGradient(Objective):
             velocity = policy.predict_velocity(batch.rollout, noisy, sigma)
             each = velocity_mse(velocity, reference)
             distance = each[batch.scored.to(each.device)].mean()
-            backpropagate(distance * (share * self._config.kl.coef))
+            backpropagate(distance * (share * self._config.kl.coef), self._policy)
         metrics.mean("kl", distance.item())
 
 

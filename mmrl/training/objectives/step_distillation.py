@@ -71,7 +71,7 @@ class StepDistillation(Objective):
             ]
             distance = torch.stack(apart, dim=1)
             loss = (weights[:, here] * distance).where(kept, 0.0).sum()
-            backpropagate(loss)
+            backpropagate(loss, self._policy)
             total += loss.item()
             metrics.mean("distance", distance.detach()[kept].mean().item(), weight=int(kept.sum()))
             if rollout.policy_version == self._policy.version:

@@ -81,7 +81,7 @@ class VelocityRegression(Objective):
                     distance = velocity_mse(at.velocity, at.reference)[rows].mean()
                     loss = loss + self._kl * distance
                     metrics.mean("kl", distance.item())
-            backpropagate(loss * (share / self._num_noise_levels))
+            backpropagate(loss * (share / self._num_noise_levels), self._policy)
             metrics.mean("loss", loss.item())
             if at.old is not None:
                 metrics.mean("old_distance", velocity_mse(at.velocity.detach(), at.old).mean().item())
