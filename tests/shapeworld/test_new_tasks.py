@@ -169,7 +169,7 @@ def test_splits_are_deterministic_and_alternate_tasks():
     rng = np.random.default_rng((question_splits.NEW_SEED, 0))
     again = [NEW_TASKS["gui"](rng) for _ in range(5)]  # drawn anew and not from the cache
     assert [q.right for q in question_splits.questions("vlm-new-train")["gui"][:5]] == [q.right for q in again]
-    with pytest.raises(KeyError, match="vlm-new-train, vlm-new-development, vlm-new-validation"):
+    with pytest.raises(KeyError, match="vlm-new-train or vlm-new-development or vlm-new-validation"):
         all_splits.samples("vlm-new-test")
 
 

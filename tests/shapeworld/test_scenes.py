@@ -92,5 +92,5 @@ def test_the_second_half_of_a_split_is_its_last_samples():
 
 
 def test_unknown_splits_raise_with_the_known_ones():
-    with pytest.raises(KeyError, match="choose one of train, development, validation, heldout"):
+    with pytest.raises(KeyError, match="some are train, development, validation, heldout"):
         captions("test")
