@@ -32,14 +32,14 @@ def rows_of(rollout: Rollout, rows: Sequence[int]) -> Rollout:
 
 def _recorded(whole: Recording, chosen: list[int]) -> Recording:
     def cut(tensor: Tensor) -> Tensor:
-        return tensor[chosen] if tensor.dim() and len(tensor) == whole.rows else tensor
+        return tensor[chosen] if tensor.dim() and len(tensor) == whole.branches.rows else tensor
 
     def shrink(tree_spec: TensorSpec) -> TensorSpec:  # guidance doubles the denoiser's batch
-        rows = tree_spec.shape[0] * len(chosen) // whole.rows
+        rows = tree_spec.shape[0] * len(chosen) // whole.branches.rows
         return replace(tree_spec, shape=torch.Size([rows, *tree_spec.shape[1:]]))
 
     def states(recorded: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # of the rows' generators, then of torch's own
-        return (*(recorded[row] for row in chosen), *recorded[whole.rows :])
+        return (*(recorded[row] for row in chosen), *recorded[whole.branches.rows :])
 
     entries = [
         CachedCall(each.name, map_leaves(Tensor, cut, each.value), states(each.generators))
@@ -52,7 +52,6 @@ def _recorded(whole: Recording, chosen: list[int]) -> Recording:
     return replace(
         whole,
         arguments=arguments,
-        rows=len(chosen),
         branches=replace(whole.branches, rows=len(chosen)),
         call_cache=CallCache(entries),
         next_latents=[[part[chosen] for part in parts] for parts in whole.next_latents],

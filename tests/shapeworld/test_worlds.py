@@ -120,7 +120,7 @@ def test_splits_are_datasets_alone_and_mixed():
     ]
     assert parts_of("worlds-train") == (tuple(WORLDS), "train")
     assert parts_of("crowd+crowd-train") is parts_of("crowd-test") is parts_of("train") is None
-    with pytest.raises(ConfigError, match="crowd-train, crowd-development"):
+    with pytest.raises(ConfigError, match="did you mean crowd-train"):
         provided_samples("shapeworld:crowds-train")
     with pytest.raises(KeyError, match="no world's split"):
         samples("crowd-test")
