@@ -39,7 +39,7 @@ quickstart: $(INSTALLED) ## Teach the shipped model to draw (SEEDS=3 trains seed
 compiled: $(INSTALLED)
 	@$(BIN)/python -m compileall -q -j 0 $(PACKAGES)
 
-test: compiled ## Run the tests (8 to 10 minutes on two cores)
+test: compiled ## Run the tests (8 minutes on two cores)
 	$(BIN)/python -m pytest
 
 test-integration: compiled ## Run the tests that train, serve, stop and export whole models (a quarter of an hour on two cores)

@@ -132,7 +132,8 @@ def captions(split: str) -> list[Caption]:
         return [caption for caption in dict.fromkeys(captions("train")) if caption.total == 1]
     if split not in SPLITS:
         others = (question_splits.NAMES, world_splits.split_names(), *(names for names, _ in _FAMILIES))
-        near = did_you_mean(split, [*SPLITS, ONE_THING, *(name for names in others for name in names)], 3, likeness=0.55)
+        known = [*SPLITS, ONE_THING, *(name for names in others for name in names)]
+        near = did_you_mean(split, known, count=3, likeness=0.55)
         hint = near or f"some are {', '.join(SPLITS)}, and docs/shapeworld.md names all"
         raise KeyError(f"ShapeWorld has no split {split!r}: {hint}")
     return list(_drawn(split))

@@ -245,7 +245,7 @@ def test_splits_have_the_stated_sizes_and_alternate_tasks(drawn):
         assert [sample.source for sample in rows[:16]] == list(TASKS) * 2
         assert all(len(sample.rewards) == 1 for sample in rows)
     assert len({sample.id for rows in drawn.values() for sample in rows}) == 8 * sum(sizes.values())
-    with pytest.raises(KeyError, match="did you mean .*vlm-train"):
+    with pytest.raises(KeyError, match=r"did you mean .*vlm-train"):
         all_splits.samples("vlm-test")
 
 
