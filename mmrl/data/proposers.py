@@ -12,7 +12,6 @@ the samples of one, and a resumed run those of an uninterrupted one.
 
 from __future__ import annotations
 
-import io
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from PIL import Image
 
-from mmrl.data.media.uris import data_uri
+from mmrl.data.media.uris import png_uri
 from mmrl.data.sample import Sample
 
 
@@ -193,7 +192,4 @@ class AttemptStarts(Proposer):
                 f"sample {sample.id!r} has no condition {self._key!r} that its answer could take the place of: it has "
                 f"{', '.join(sample.conditions) or 'none'}; set data.prompts.proposer.args.key"
             )
-        file = io.BytesIO()
-        answer.save(file, "PNG")
-        uri = data_uri(file.getvalue(), "image/png")
-        return replace(sample, conditions={**sample.conditions, self._key: uri})
+        return replace(sample, conditions={**sample.conditions, self._key: png_uri(answer)})

@@ -60,9 +60,8 @@ def register(component: C) -> C:
         ConfigError: it is neither, or another one has the name.
     """
     registry = ENVIRONMENTS if hasattr(component, "begin") else TOOLS
-    is_tool = inspect.isfunction(component) or hasattr(component, "call")
     name = getattr(component, "name", None) or component.__name__
-    if registry is TOOLS and not is_tool:
+    if registry is TOOLS and not _is_tool(component):
         raise ConfigError(f"{name} is neither an environment, with `begin`, nor a tool, with `call`")
     registry.register(name, component)
     return component
@@ -148,7 +147,11 @@ def _is_tool_of_file(name: str) -> bool:
     if not is_reference(name):
         return False
     found = TOOLS.load(name)
-    return inspect.isfunction(found) or (hasattr(found, "call") and not hasattr(found, "begin"))
+    return _is_tool(found) and not hasattr(found, "begin")
+
+
+def _is_tool(component: Any) -> bool:
+    return inspect.isfunction(component) or hasattr(component, "call")
 
 
 def _component(registry: Registry[Any], name: str) -> Callable[..., Any]:

@@ -29,17 +29,17 @@ def write_adapter(model: ModelRef, folder: Path, request: ExportRequest) -> Expo
 
     They stay float32, as they were trained, unless the request sets another dtype.
     """
-    written, (base, _) = _write(model, folder, request), _base(model.policy)
+    base, notes = _base(model.policy)
+    written = _write(model, base, notes, folder, request)
     if scheme_of(model.policy.model) and "/" in base:
         return replace(written, code=from_package(written.code, base))
     return written
 
 
-def _write(model: ModelRef, folder: Path, request: ExportRequest) -> ExportedModel:
+def _write(model: ModelRef, base: str, notes: tuple[str, ...], folder: Path, request: ExportRequest) -> ExportedModel:
     checkpoint, policy = model.checkpoint, model.policy
     assert checkpoint is not None
     folder.mkdir(parents=True, exist_ok=True)
-    base, notes = _base(policy)
     if request.dtype not in (None, "float32"):
         notes += (f"The adapter was rounded from float32 to {request.dtype}.",)
     if isinstance(policy, PolicyConfig):

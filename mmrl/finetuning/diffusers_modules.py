@@ -149,6 +149,15 @@ class DiffusersFull:
             denoiser.load_state_dict(saved.state_dict())
 
 
+def check_without_lora(denoisers: Mapping[str, nn.Module]) -> None:
+    """Raise ConfigError if a denoiser has adapters: new ones would switch them off, also in the reference."""
+    for name, denoiser in denoisers.items():
+        if any(isinstance(module, BaseTunerLayer) for module in denoiser.modules()):
+            raise ConfigError(f"the pipeline's {name} has a LoRA, which the one that is trained would switch off: put "
+                              "it into the weights first, by pipeline.fuse_lora() and then "
+                              "pipeline.unload_lora_weights()")  # fmt: skip
+
+
 def _add_adapter(denoiser: ModelMixin, adapter: PeftLoraConfig) -> None:
     """Add an adapter, also to models without `add_adapter` (PixArt, Hunyuan-DiT, Stable Video Diffusion)."""
     if hasattr(denoiser, "add_adapter"):

@@ -129,12 +129,12 @@ def ordered_pairs() -> OrderedPairs:
     for sample in samples("generated-train"):
         pictures = [load_image(path, sample.id) for path in answer_images(sample.demonstration)]
         caption = Caption.from_dict(sample.answer)
-        first, second = sorted(pictures, key=lambda picture: -judge(picture, caption).score)
-        scores = [judge(picture, caption).score for picture in (first, second)]
-        if scores[0] - scores[1] >= LEAST:
+        scores = [judge(picture, caption).score for picture in pictures]
+        better, worse = (0, 1) if scores[0] >= scores[1] else (1, 0)
+        if scores[better] - scores[worse] >= LEAST:
             kept.append(sample)
-            latents.append(policy.encode([first, second]))
-            values.append(scores)
+            latents.append(policy.encode([pictures[better], pictures[worse]]))
+            values.append([scores[better], scores[worse]])
     return OrderedPairs(kept, torch.stack(latents), torch.tensor(values))
 
 

@@ -322,11 +322,16 @@ class ParetoAdvantage(AdvantageConfig):
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         yield from super().validation_errors(config)
-        if config.data.group_sampling.name == "dynamic":
-            yield (
-                "data.group_sampling: dynamic drops groups whose totals are equal, but pareto learns from those whose "
-                "rewards differ one by one: leave it out, or choose grpo"
-            )
+        yield from equal_totals_errors(self.name, config)
+
+
+def equal_totals_errors(name: str, config: TrainConfig) -> Iterator[str]:
+    """Yield a message if groups are left out by their totals, for an estimator that learns from single rewards."""
+    if config.data.group_sampling.name == "dynamic":
+        yield (
+            f"data.group_sampling: dynamic drops groups whose totals are equal, but {name} learns from those whose "
+            "rewards differ one by one: leave it out, or choose grpo"
+        )
 
 
 class RunningAdvantage(AdvantageConfig):

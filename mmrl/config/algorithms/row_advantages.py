@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat
 
 from mmrl.components import load_reference
-from mmrl.config.algorithms.advantage import AdvantageConfig, RowFact
+from mmrl.config.algorithms.advantage import AdvantageConfig, RowFact, equal_totals_errors
 from mmrl.config.section import Section
 
 if TYPE_CHECKING:
@@ -147,8 +147,4 @@ class ChainAdvantage(AdvantageConfig):
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         yield from super().validation_errors(config)
-        if config.data.group_sampling.name == "dynamic":
-            yield (
-                "data.group_sampling: dynamic drops groups whose totals are equal, but chains learns from those whose "
-                "rewards differ one by one: leave it out, or choose grpo"
-            )
+        yield from equal_totals_errors(self.name, config)

@@ -9,7 +9,6 @@ from typing import Any, Literal, cast
 
 import torch
 from diffusers import DiffusionPipeline, ModelMixin
-from peft.tuners.tuners_utils import BaseTunerLayer
 from PIL.Image import Image
 from torch import Tensor, nn
 
@@ -18,7 +17,7 @@ from mmrl.config.sampling import BranchConfig, SamplingConfig, TransitionConfig,
 from mmrl.data.sample import Sample
 from mmrl.distributed.layout import Layout, Replicas
 from mmrl.errors import ConfigError, GenerationError, UnsupportedError
-from mmrl.finetuning.diffusers_modules import DenoiserTrainable, DiffusersFull, DiffusersLora
+from mmrl.finetuning.diffusers_modules import DenoiserTrainable, DiffusersFull, DiffusersLora, check_without_lora
 from mmrl.generation.diffusion.call_arguments import (
     SINGLE_GENERATOR,
     call_arguments,
@@ -130,7 +129,7 @@ class PipelinePolicy:
         if reason := refused_reason(type(pipeline)):
             raise UnsupportedError(f"{type(pipeline).__name__} cannot be a policy: {reason}")
         self._denoisers, self._branches = find_denoisers(pipeline), find_branches(pipeline)
-        _check_without_lora(self._denoisers)
+        check_without_lora(self._denoisers)
         for branch in self._branches:
             if not hasattr(branch, "gradient_checkpointing"):  # Z-Image's reads it, and its class does not set it
                 vars(branch)["gradient_checkpointing"] = False
@@ -540,15 +539,6 @@ def _select_denoisers(found: dict[str, ModelMixin], names: Sequence[str]) -> dic
     if missing := [name for name in names if name not in found]:
         raise ConfigError(f"policy.denoisers: the pipeline has no {', '.join(missing)}; it has {', '.join(found)}")
     return {name: found[name] for name in names or found}
-
-
-def _check_without_lora(denoisers: Mapping[str, nn.Module]) -> None:
-    """Raise ConfigError if a denoiser has adapters: new ones would switch them off, also in the reference."""
-    for name, denoiser in denoisers.items():
-        if any(isinstance(module, BaseTunerLayer) for module in denoiser.modules()):
-            raise ConfigError(f"the pipeline's {name} has a LoRA, which the one that is trained would switch off: put "
-                              "it into the weights first, by pipeline.fuse_lora() and then "
-                              "pipeline.unload_lora_weights()")  # fmt: skip
 
 
 def _kept_latents(rollout: Rollout) -> tuple[Recording, Tensor]:

@@ -295,9 +295,10 @@ def unsupported_reason(scheduler: Any) -> str | None:
 
 def check_transition(config: TransitionConfig, family: SchedulerFamily) -> None:
     """Raise ConfigError unless the configured transition has valid settings and supports this family of schedulers."""
-    for message in TRANSITIONS.load(config.name).config_errors(config):
+    transition = TRANSITIONS.load(config.name)
+    for message in transition.config_errors(config):
         raise ConfigError(message)
-    if family.name not in TRANSITIONS.load(config.name).families:
+    if family.name not in transition.families:
         choices = [name for name in TRANSITIONS.names() if family.name in TRANSITIONS.load(name).families]
         raise ConfigError(f"sampling.transition.name: {config.name} does not fit the pipeline's scheduler, which is of "
                           f"the {family.name} family: choose {', '.join(choices)}")  # fmt: skip
