@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -22,6 +24,8 @@ class OutcomeLearning(PolicyGradient):
 
     _config: OREALConfig
     _critic: Critic | None = None
+    _share_of_answer: float = 0.0
+    """The weight of an answer in the critic's loss of the present update."""
 
     @classmethod
     def build(cls, config: OREALConfig, inputs: ObjectiveInputs) -> OutcomeLearning:  # type: ignore[override]
@@ -33,8 +37,21 @@ class OutcomeLearning(PolicyGradient):
             built.trained = (POLICY, config.critic)
         return built
 
+    def accumulate(
+        self,
+        batches: Sequence[MicroBatch],
+        factor: float,
+        seeds: Sequence[int],
+        metrics: MetricAccumulator,
+        gathers_in_calls: bool = False,
+    ) -> None:
+        """Add the gradients of an update: the policy's mean is over tokens, and the critic's over answers."""
+        answers = sum(int(trained_decisions(batch).any(1).sum()) for batch in batches)
+        self._share_of_answer = factor / max(1, answers)
+        super().accumulate(batches, factor, seeds, metrics, gathers_in_calls)
+
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
-        """Backpropagate the policy's loss, then the critic's, a mean over answers."""
+        """Backpropagate the policy's loss, then the critic's; with a share of 0, zeros through both."""
         super().backward(batch, share, seed, metrics)
         if self._critic is None:
             return
@@ -48,8 +65,8 @@ class OutcomeLearning(PolicyGradient):
             values = self._critic.values(batch.rollout).to(trained.device).where(trained, 0.0)
             logits = (values.sum(1) / trained.sum(1).clamp(min=1))[rows]
             right = (batch.totals.to(logits.device)[rows] >= self._config.threshold).to(logits.dtype)
-            loss = binary_cross_entropy_with_logits(logits, right)
-            (share * loss).backward()
+            losses = binary_cross_entropy_with_logits(logits, right, reduction="none")
+            ((self._share_of_answer if share else 0.0) * losses.sum()).backward()
         correct = ((logits.detach() > 0) == (right > 0)).float().mean().item()
-        metrics.mean("importance/loss", loss.item(), weight=len(right))
+        metrics.mean("importance/loss", losses.detach().mean().item(), weight=len(right))
         metrics.mean("importance/accuracy", correct, weight=len(right))
