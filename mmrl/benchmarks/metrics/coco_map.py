@@ -22,7 +22,7 @@ from mmrl.benchmarks.metrics.means import final_answer
 from mmrl.errors import EvaluationError
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.parsing.boxes import Box, LabelledBox, Size, Space, convert_box, parse_labelled_boxes, true_boxes
-from mmrl.rewards.rules.detection import suppress_output
+from mmrl.rewards.rules.detection import plain_label, suppress_output
 
 THRESHOLDS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 RECALLS = np.linspace(0, 1, 101)
@@ -37,8 +37,9 @@ class CocoMAP:
     """Mean over categories and IoU thresholds of the average precision, in [0, 1].
 
     `iou`: one threshold (AP50: 0.5); unset: COCO's ten from 0.50 to 0.95. Categories are those with an
-    object in any image. True boxes are the samples' answers; those of `metadata["crowd"]` (in [0, 1]) are COCO's
-    crowds, where boxes are neither hits nor misses. An answer that cannot be read has no boxes.
+    object in any image; labels are compared as the detection rewards compare them, without regard to case. True boxes
+    are the samples' answers; those of `metadata["crowd"]` (in [0, 1]) are COCO's crowds, where boxes are neither hits
+    nor misses. An answer that cannot be read has no boxes.
     """
 
     iou: float | None = None
@@ -111,7 +112,7 @@ def _sides(row: Row) -> _Sides:
         true = [_shares(box, truth.reference_space, truth.size) for box in truth.boxes]
     except ScoringFailed as err:
         raise EvaluationError(f"sample {row.id!r}: {err}") from None
-    crowds = [LabelledBox(_box(each["box"]), str(each["label"])) for each in sample.metadata.get("crowd", ())]
+    crowds = [LabelledBox(_box(each["box"]), plain_label(str(each["label"]))) for each in sample.metadata.get("crowd", ())]
     try:
         answered = [_shares(box, space, size) for box in parse_labelled_boxes(final_answer(row), space, size)]
     except InvalidAnswer:
@@ -120,7 +121,7 @@ def _sides(row: Row) -> _Sides:
 
 
 def _shares(found: LabelledBox, space: Space, size: Size | None) -> LabelledBox:
-    return LabelledBox(convert_box(found.box, space, "norm_1", size), found.label, found.score)
+    return LabelledBox(convert_box(found.box, space, "norm_1", size), plain_label(found.label), found.score)
 
 
 def _box(values: Sequence[float]) -> Box:

@@ -120,3 +120,14 @@ def test_map_reads_thousandths_and_takes_malformed_answers_for_no_boxes():
     assert measure(metric(), [Row(requested, '[{"bbox_2d": [100, 100, 300, 500], "label": "cat"}]')]) == 1
     assert measure(metric(), [Row(sample, "a cat at 20, 10")]) == 0
     assert np.isnan(measure(metric(), [Row(Sample(id="c", answer=[], metadata=known), "[]")]))
+
+
+@pytest.mark.parametrize(("label", "expected"), [("traffic  Light", 1), ("bus", 0)])
+def test_labels_are_compared_without_case_and_white_space(label, expected):
+    sample = Sample(
+        id="0",
+        answer=[{"box": [10, 10, 50, 50], "label": "Traffic light"}],
+        metadata={"space": "pixel", "size": list(SIZE)},
+    )
+    answer = json.dumps([{"bbox_2d": [10, 10, 50, 50], "label": label}])
+    assert measure(metric(), [Row(sample, answer)]) == expected
