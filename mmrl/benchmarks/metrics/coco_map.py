@@ -112,7 +112,9 @@ def _sides(row: Row) -> _Sides:
         true = [_shares(box, truth.reference_space, truth.size) for box in truth.boxes]
     except ScoringFailed as err:
         raise EvaluationError(f"sample {row.id!r}: {err}") from None
-    crowds = [LabelledBox(_box(each["box"]), plain_label(str(each["label"]))) for each in sample.metadata.get("crowd", ())]
+    crowds = [
+        LabelledBox(_box(each["box"]), plain_label(str(each["label"]))) for each in sample.metadata.get("crowd", ())
+    ]
     try:
         answered = [_shares(box, space, size) for box in parse_labelled_boxes(final_answer(row), space, size)]
     except InvalidAnswer:
