@@ -59,6 +59,8 @@ def plan(
     config = load_config(recipe, overrides or [])
     if memory is not None and memory <= 0:
         raise ConfigError(f"--memory: {memory} GiB is not the memory of a device")
+    if json is not None and not json.absolute().parent.is_dir():
+        raise ConfigError(f"--json: there is no folder {json.parent}")
 
     from mmrl.cli.console import console, quiet_diffusers
     from mmrl.planning.plan import plan_run
@@ -93,6 +95,7 @@ def _print(found: Plan) -> None:
     from rich.table import Table
 
     from mmrl.cli.console import console
+    from mmrl.generation.memory.memory_report import size
 
     out, measured = console(), found.measurement
     phases, work = measured.phases, measured.work
@@ -116,7 +119,7 @@ def _print(found: Plan) -> None:
     calls += f"{work.epochs} x {work.updates}"
     for name, text in [("micro-batches", calls), *found.assumptions.rows()]:
         table.add_row(name, text)
-    table.add_row("memory", f"{found.memory_source}; a device has {found.capacity / 2**30:.1f} GiB (--memory)")
+    table.add_row("memory", f"{found.memory_source}; a device has {size(found.capacity)} (--memory)")
     out.print(table)
 
     table = Table(title=f"Seconds a step of {found.recipe}", title_justify="left")

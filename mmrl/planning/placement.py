@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
+from mmrl.generation.memory.memory_report import size
 from mmrl.planning.assumptions import Assumptions
 from mmrl.planning.prediction import PhaseSeconds, PlaceName, StepSeconds, Workload, predict
 
@@ -92,7 +93,7 @@ def sweep(
             seconds, memory = predict(phases, work, assumptions, devices, place), known.get(place)
             obstacle = obstacle_of(place, devices)
             if obstacle is None and capacity is not None and memory is not None and memory > capacity:
-                obstacle = f"needs {memory / 2**30:.1f} GiB, and a device has {capacity / 2**30:.1f} GiB"
+                obstacle = f"needs {size(memory)}, and a device has {size(capacity)}"
             places.append(PlaceForecast(place, seconds, memory, obstacle))
         best, reason = choose(places)
         speedup = None if best is None else alone / best.seconds.total

@@ -33,10 +33,11 @@ def test_replicas_win_where_everything_fits():
 
 def test_the_next_place_wins_where_replicas_do_not_fit():
     found = {each.devices: each for each in sweep(PHASES, WORK, FABRIC, 8, memory, 80 * GIB)}
-    assert found[1].best is None and "needs 100.0 GiB, and a device has 80.0 GiB" in found[1].reason
+    assert found[1].best is None and "needs 100 GiB, and a device has 80 GiB" in found[1].reason
     assert found[2].best.place == "strict" or found[2].best.place == "window"
     assert found[8].best.place == "window"
     small = {each.devices: each for each in sweep(PHASES, WORK, FABRIC, 8, memory, 40 * GIB)}
+    assert "needs 100 GiB, and a device has 512 MiB" in sweep(PHASES, WORK, FABRIC, 1, memory, GIB // 2)[0].reason
     assert small[8].best.place == "strict" and small[8].reason == "the only place that can be used"
 
 

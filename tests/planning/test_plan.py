@@ -117,6 +117,7 @@ def test_command_prints_tables_and_writes_json(tmp_path: Path):
         (["--gpus", "0"], "--gpus: 0 is not a number of devices"),
         (["--repeats", "0"], "--repeats: 0 is not a number of measured calls"),
         (["--memory", "-1"], "--memory: -1.0 GiB is not the memory of a device"),
+        (["--json", "no-such-folder/plan.json"], "--json: there is no folder no-such-folder"),
         (["--overlap", "2"], "an overlap is a share in [0, 1]"),
     ],
 )
