@@ -24,6 +24,7 @@ from typing import Any
 
 from mmrl.data.jsonl import Line, known_keys, line_text, read_row, scan_samples, write_samples
 from mmrl.data.media.decode import with_media_in, with_media_seen_from
+from mmrl.data.media.sample_media import CONDITION_KEYS
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
@@ -31,6 +32,8 @@ from mmrl.suggestions import did_you_mean
 
 _HUB = re.compile(r"hf:(?P<name>[^:]+)(?::(?P<split>[^:]+))?")
 _LISTS = ("images", "videos")
+_ASKS = {"prompt", "messages", "conditions", *CONDITION_KEYS}
+"""The keys of which a sample has at least one."""
 _SIGNATURES = (
     (b"\x89PNG", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -82,6 +85,8 @@ def scan_source(path: str, columns: Mapping[str, str] | None = None) -> Iterator
     Raises:
         DataError: the source cannot be read.
     """
+    if not _is_table(path) and Path(path).is_dir():
+        raise DataError(f"{path}: is a folder, and save_to_disk of datasets did not write it: name a file in it")
     if not _is_table(path) and not columns:
         lines = scan_samples(path)
     elif not _is_table(path):
@@ -128,6 +133,11 @@ def _scan_rows(path: str, columns: Mapping[str, str]) -> Iterator[Line]:
         if number == 0 and (missing := ", ".join(columns.keys() - row.keys())):
             raise DataError(f"{path}: has no column {missing}; it has {', '.join(row)}")
         fields, problems = _as_sample_row(row, columns)
+        if number == 0 and not problems and not _ASKS & {columns.get(column, column) for column in row}:
+            origin = " by its first row" if path.endswith(".csv") else ""
+            raise DataError(
+                f"{path}: has no column prompt, messages or conditions; its columns{origin} are {', '.join(row)}"
+            )
         sample, more = read_row(fields, f"{stem}-{number}") if not problems else (None, [])
         problems += more
         if sample is not None and (first := ids.setdefault(sample.id, number)) != number:
@@ -222,7 +232,7 @@ def _as_sample_row(row: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[
         elif column in columns:
             problems.append(f"columns: {key!r}, to which {column!r} is renamed, is not a key of a sample")
         elif hint := did_you_mean(key, known, likeness=0.75):
-            problems.append(f"{column!r} is not a key of a sample: {hint} Rename it by data.columns")
+            problems.append(f"{column!r} is not a key of a sample: {hint} Rename the column")
         else:
             metadata[key] = value
     if metadata:

@@ -112,7 +112,7 @@ def test_columns_are_renamed_and_single_media_become_lists(tmp_path):
     "columns, problem",
     [
         ({"promt": ["x"]}, r"row 0: 'promt' is not a key of a sample: did you mean prompt\?"),
-        ({"text": ["x"]}, r"row 0: has no prompt, no messages and no conditions"),
+        ({"prompt": [""]}, r"row 0: has no prompt, no messages and no conditions"),
         ({"prompt": ["x", "y"], "id": ["a", "a"]}, r"row 1: the id 'a' is already that of row 0"),
         ({"prompt": [1]}, r"row 0: prompt: Input should be a valid string"),
     ],
@@ -140,7 +140,8 @@ def test_csv_rows_are_samples_and_other_columns_metadata(tmp_path):
         (b"id,prompt\n1,a red circle, large\n", r"mine.csv: row 0 \(line 2\) has more cells than there are columns"),
         (b'id,prompt\n1,"a red circle\n', "mine.csv: cannot be read as CSV in UTF-8: unexpected end of data"),
         (b"id,prompt\n1,\xff\n", "mine.csv: cannot be read as CSV in UTF-8: .*invalid start byte"),
-        (b"id,promt\n1,a\n", "mine.csv: row 0: 'promt' is not a key of a sample: did you mean prompt?"),
+        (b"id,promt\n1,a\n", r"row 0: 'promt' is not a key of a sample: did you mean prompt\? Rename the column"),
+        (b"a red circle,1\na blue square,2\n", "no column prompt, .* its columns by its first row are a red circle, 1"),
         (b"id,prompt\n", "mine.csv: holds no samples"),
         (b"prompt,prompt\na,b\n", "mine.csv: the first row names the column 'prompt' twice: keep one of them"),
     ],
@@ -159,6 +160,11 @@ def test_a_line_of_a_text_file_is_a_prompt(tmp_path):
         ("mine-1", "a red circle"),
         ("mine-3", '{"not": "JSON"}'),
     ]
+
+
+def test_a_folder_that_is_no_data_set_is_named_as_one(tmp_path):
+    with pytest.raises(DataError, match="is a folder, and save_to_disk of datasets did not write it: name a file"):
+        load_source(str(tmp_path))
 
 
 def test_unreadable_sources_raise(tmp_path, monkeypatch):
