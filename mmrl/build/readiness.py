@@ -13,14 +13,12 @@ from mmrl.errors import ConfigError, DataError
 from mmrl.rewards.core.registry import reward_class
 from mmrl.rewards.core.reward_errors import RewardError
 
-FILES = (".jsonl", ".txt", ".csv", ".parquet")
-
 
 def missing(config: TrainConfig) -> list[str]:
     """Return one message for each reward and data file of a run that would stop its training, with its key.
 
     So does a policy whose model is a folder that is not there. Rewards are looked up and not built, so no weights are
-    loaded. Data sets of packages, folders and the Hub are not read.
+    loaded. Data sets in folders and of the Hub are not read.
     """
     found = [problem] if (problem := missing_folder(config.policy)) else []
     for key, name in _rewards(config):
@@ -49,12 +47,12 @@ def _rewards(config: TrainConfig) -> Iterator[tuple[str, str]]:
 
 
 def _files(config: TrainConfig) -> Iterator[tuple[str, str]]:
-    """Yield the keys and paths of files, each path once."""
+    """Yield the keys and paths of all but folders and data sets of the Hub, each path once."""
     data = config.data
     paths = {"data.path": data.path, "data.validation": data.validation, "data.heldout": data.heldout}
     paths |= {f"stages.{number}.data.path": stage.data.path for number, stage in enumerate(config.stages)}
     seen = set()
     for key, path in paths.items():
-        if path and Path(path).suffix in FILES and not path.startswith("hf:") and path not in seen:
+        if path and path not in seen and not path.startswith("hf:") and not Path(path.partition(":")[0]).is_dir():
             seen.add(path)
             yield key, path

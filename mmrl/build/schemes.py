@@ -80,7 +80,7 @@ def provided_samples(path: str) -> list[Sample] | None:
     if ":" not in path or path.startswith("hf:"):  # hf:owner/name is a data set of the hub
         return None
     found = _provider(DATASETS, path, "data")
-    return None if found is None else _call(found[0], found[1], key="data")
+    return None if found is None else _call(found[0], found[1], key=path)
 
 
 def folder_in_package(model: str, kind: str) -> str:

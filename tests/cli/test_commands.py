@@ -142,6 +142,10 @@ def test_dry_run_names_what_would_stop_training(tmp_path, monkeypatch):
         "Training would stop: data.validation: none.txt: cannot be read: No such file or directory",
     ]
     assert "Training would stop" not in run("train", "quickstart", "rewards.0.name=mine.py:score", "--dry-run").stdout
+    splits = ("data.path=shapeworld:trian", "data.validation=shapewold:train")
+    printed = run("train", "quickstart", *splits, "--dry-run").stdout
+    assert "Training would stop: data.path: shapeworld:trian: ShapeWorld has no split 'trian': did you mean" in printed
+    assert "Training would stop: data.validation: data: no installed package provides shapewold:train" in printed
     (tmp_path / "few.txt").write_text("one circle\ntwo circles\n")
     printed = run("train", "quickstart", "data.path=few.txt", "data.groups=3", "--dry-run").stdout
     assert "Training would stop: data.path: the data set has 2 samples, fewer than the 3 groups" in printed
