@@ -108,3 +108,17 @@ def test_a_reward_of_rows_scores_in_a_run_and_fails_outside_of_one():
     assert [each["distance"].kind for each in LengthApart().score(items).failures] == ["no_model", "no_model"]
     with pytest.raises(ScoringFailed, match="no model target"):
         LengthApart().score_one(items[0])
+
+
+def test_values_outside_of_the_stated_range_are_warned_of_once(caplog):
+    class Share(Length):
+        name, range = "share", (0.0, 1.0)
+
+        def score_one(self, item):
+            return 5.0 if item.text else 1.00001
+
+    reward = Share()
+    for text in ("", "b", "c"):
+        reward.score([ask(text)])
+    (record,) = caplog.records
+    assert record.getMessage().startswith("share returned 5, outside of its range 0 to 1, ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import math
 import time
 import warnings
@@ -63,6 +64,8 @@ def _adapter(name: str) -> Callable[..., Any]:
     return adapter
 
 
+_log = logging.getLogger(__name__)
+
 Scored: TypeAlias = float | Mapping[str, float] | Exception
 """The result of scoring one answer: a value, several values by name, or the exception that was raised."""
 
@@ -119,6 +122,8 @@ class Reward(TrainerMethods, ABC):
 
     inner_rewards: tuple[Reward, ...] = ()
     """The rewards whose scores this one reads; the fingerprint and the weight files are also theirs."""
+
+    _is_in_range = True
 
     settings: dict[str, Any]
     """The constructor arguments, defaults included."""
@@ -278,7 +283,22 @@ class Reward(TrainerMethods, ABC):
                 returned = scored[self.name] if isinstance(scored, Mapping) else scored
                 text = f"{self.name} returned {returned!r:.80}, not a finite number"
             return _Row({}, Status.ERROR, text, Failure("not_a_number"))
+        self._check_range(value)
         return _Row(values | {self.name: value}, Status.OK)
+
+    def _check_range(self, value: float) -> None:
+        """Warn, once for each reward, of a value outside of the range that the class states."""
+        low, high = self.range
+        rounding = 1e-4 * max(1.0, high - low)
+        if self._is_in_range and not low - rounding <= value <= high + rounding:
+            self._is_in_range = False
+            _log.warning(
+                "%s returned %g, outside of its range %g to %g, whose worst malformed answers get: correct either",
+                self.name,
+                value,
+                low,
+                high,
+            )
 
     def _cell(self, name: str, row: _Row) -> tuple[float, Status]:
         """Return value and status of one name in one row; a name that only other rows have follows the row's status."""
