@@ -125,6 +125,15 @@ def test_trl_logs_the_first_reason_of_each_kind_of_failure(caplog):
     assert record.getMessage() == "an answer could not be scored (http_503): scripted failed: judge down"
 
 
+@pytest.mark.parametrize(
+    ("completions", "answers", "message"),
+    [(["3", "3"], ["3"], "answer has 1 values, and there are 2"), (["3"], ["3", "3"], "completions has 1 values")],
+)
+def test_columns_that_are_not_as_long_as_the_prompts_are_named(completions, answers, message):
+    with pytest.raises(RewardError, match=message):
+        as_trl(Scripted())(prompts=["a", "b"], completions=completions, answer=answers)
+
+
 def test_a_column_of_answers_that_the_data_set_lacks_is_named():
     with pytest.raises(RewardError, match=r"as_trl\(answer='solution'\): the data set has no such column; it has text"):
         as_trl(Threes(), answer="solution")(prompts=["a"], completions=["3"], text=["3"])

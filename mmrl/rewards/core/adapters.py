@@ -31,7 +31,8 @@ def as_trl(rewards: Reward | RewardSuite, answer: str = "answer") -> TrlReward:
     kind for which answers could not be scored is logged as a warning.
 
     Raises:
-        RewardError: in a call: the data set has no column `answer`, where another name than "answer" is given.
+        RewardError: in a call: the data set has no column `answer`, where another name than "answer" is given, or the
+            completions or this column are not as many as the prompts.
     """
     suite = _suite(rewards)
     warned: set[tuple[str, str]] = set()  # (reward, kind of failure)
@@ -44,6 +45,9 @@ def as_trl(rewards: Reward | RewardSuite, answer: str = "answer") -> TrlReward:
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,  # the other arguments of trl's call: the data set's columns, and callbacks
     ) -> list[float | None]:
+        for name, column in {"completions": completions, answer: columns.get(answer)}.items():
+            if isinstance(column, list | tuple) and len(column) != len(prompts):
+                raise RewardError(f"as_trl: {name} has {len(column)} values, and there are {len(prompts)} prompts")
         rows = {name: column for name, column in columns.items() if _is_column(column, len(prompts))}
         if answer != "answer" and answer not in rows:
             known = ", ".join(sorted(rows)) or "none beside the prompt"
