@@ -118,8 +118,9 @@ class TrainingLoop:
                     f"To go on: mmrl train --resume {self.run} training.max_tokens=..."
                 )
         except KeyboardInterrupt:
+            last = self.checkpoints.index().get("last", "none")
             self.display.message(
-                f"left at once, in iteration {self.step + 1}; go on with: mmrl train --resume {self.run}"
+                f"left at once, the last checkpoint is {last}; go on with: mmrl train --resume {self.run}"
             )
             raise
         except OSError as err:  # a full disk, a folder that went away: no metrics or pictures with holes in them
