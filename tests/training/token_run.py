@@ -13,6 +13,8 @@ from mmrl.data.prompts import PromptSampler
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rollout import Rollout
+from mmrl.rollout_request import RowStart
 from mmrl.training.experience import Experience
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
@@ -60,6 +62,12 @@ def source(policy: TokenPolicy | None = None, reward: Reward | None = None, **ch
 
 def collect(source: Any, iteration: int = 0, progress: float = 0.0) -> Experience:
     return source.collect(iteration, progress, Phases())
+
+
+def starts_of_groups(rollout: Rollout) -> set[tuple[int, RowStart | None]]:
+    """Return the different pairs of a group and of what a row of it started with beside its sample."""
+    starts = rollout.starts or [None] * rollout.rows
+    return set(zip(rollout.group_index.tolist(), starts, strict=True))
 
 
 def trainer(

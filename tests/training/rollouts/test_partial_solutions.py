@@ -17,7 +17,7 @@ from mmrl.rollout import Rollout
 from mmrl.rollout_request import RolloutRequest, row_starts
 from mmrl.training.rollouts.partial_solutions import PartialSolutions, beginnings
 from tests.training.token_policy import TokenPolicy
-from tests.training.token_run import collect, source
+from tests.training.token_run import collect, source, starts_of_groups
 
 RULE = PartialSolutions(step_end=";", share=1.0)
 
@@ -86,6 +86,7 @@ def test_groups_of_states_are_added_and_groups_without_variance_are_left_out():
     assert found.metrics["starts/trained_rows"] == 6 * (len(varied) + len(states))
     for batch in found.micro_batches:  # a state is compared in itself
         groups = batch.rollout.group_index
+        assert len(starts_of_groups(batch.rollout)) == len(groups.unique())
         for group in groups.unique():
             assert batch.advantages[groups == group].sum() == pytest.approx(0, abs=1e-5)
     kept = {sample.id for batch in found.micro_batches for sample in batch.rollout.samples}

@@ -22,7 +22,7 @@ from mmrl.rollout_request import RolloutRequest, row_starts
 from mmrl.training.rollouts.search_tree import FrontierWeights, Node, SearchTree, back_up, backed_up
 from mmrl.training.rollouts.tree_search import TreeSearch, node_advantages
 from tests.training.token_policy import END, TokenPolicy, prompt_of
-from tests.training.token_run import collect, source, trainer
+from tests.training.token_run import collect, source, starts_of_groups, trainer
 
 NO_WEIGHTS = FrontierWeights(0.0, 0.0, 0.0)
 RULE = TreeSearch(answers=2, step_tokens=3, max_depth=3)
@@ -168,6 +168,7 @@ def test_pieces_of_recorded_answers_are_learnt_from_with_the_values_of_their_nod
         expected = [values[text] for text in batch.rollout.media]
         assert batch.advantages.tolist() == pytest.approx(expected)
         torch.testing.assert_close(batch.step_advantages, batch.advantages[:, None] * batch.rollout.mask)
+        assert len(starts_of_groups(batch.rollout)) == len(batch.rollout.group_index.unique())  # a round has one node
 
 
 def test_the_mean_outcome_is_the_baseline_and_a_shared_piece_has_the_sum_of_its_advantages():
