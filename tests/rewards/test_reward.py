@@ -121,4 +121,4 @@ def test_values_outside_of_the_stated_range_are_warned_of_once(caplog):
     for text in ("", "b", "c"):
         reward.score([ask(text)])
     (record,) = caplog.records
-    assert record.getMessage().startswith("share returned 5, outside of its range 0 to 1, ")
+    assert record.getMessage().startswith("share returned 5, outside of its stated range 0 to 1. ")

@@ -30,7 +30,11 @@ def test_second_interrupt_exits_at_once_and_resumes_exactly(fork_server, straigh
     assert child.wait() == 130, child.output_text()
     output = child.output_text()
     assert "SIGINT: finishing this iteration, then saving; once more to leave at once" in output
-    assert f"left at once, the last checkpoint is step-{step}; " in output and "go on with: mmrl train --resume run" in output and "Traceback" not in output
+    assert (
+        f"left at once, the last checkpoint is step-{step}; " in output
+        and "go on with: mmrl train --resume run" in output
+        and "Traceback" not in output
+    )
     assert Checkpoints(tmp_path / "b/run").load_state().step == step
     finish(fork_server, tmp_path / "b")
     assert_same(straight[0], tmp_path / "b/run")

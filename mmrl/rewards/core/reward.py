@@ -293,7 +293,8 @@ class Reward(TrainerMethods, ABC):
         if self._is_in_range and not low - rounding <= value <= high + rounding:
             self._is_in_range = False
             _log.warning(
-                "%s returned %g, outside of its range %g to %g, whose worst malformed answers get: correct either",
+                "%s returned %g, outside of its stated range %g to %g. A malformed answer gets the worst value of that "
+                "range, so correct the range or the value",
                 self.name,
                 value,
                 low,
