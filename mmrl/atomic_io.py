@@ -26,12 +26,25 @@ def replacing(path: Path, durable: bool = False) -> Iterator[Path]:
         if durable:
             _sync_file(draft)
         draft.replace(path)
-    except BaseException:
+    except BaseException as err:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+        if isinstance(err, OSError) and err.errno is not None and err.filename in (None, str(draft)):
+            err.filename = str(path)
         raise
     if durable:
         sync_folder(path.parent)
+
+
+@contextmanager
+def named_in_errors(path: Path) -> Iterator[None]:
+    """Give an `OSError` that names no file, such as that of a full disk, the name of the file that is written."""
+    try:
+        yield
+    except OSError as err:
+        if err.errno is not None and err.filename is None:
+            err.filename = str(path)
+        raise
 
 
 def replace_text(path: Path, text: str, durable: bool = False, errors: str = "strict") -> Path:
@@ -47,7 +60,7 @@ def append_durably(path: Path, content: bytes) -> None:
     Raises:
         OSError: the content cannot be written; the file ends where it ended before.
     """
-    with path.open("ab", buffering=0) as file:
+    with named_in_errors(path), path.open("ab", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         try:
             _write_all(file, content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -28,6 +29,15 @@ def test_errors_keep_the_old_file_and_remove_the_draft(tmp_path, durable, error)
         draft.write_text("half")
         raise error
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_errors_name_the_file_and_not_its_draft(tmp_path):
+    with pytest.raises(OSError, match=r"No space left on device: '.*/a.txt'"), replacing(tmp_path / "a.txt"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FileNotFoundError, match=r"'.*/none/a\.txt'"):
+        replace_text(tmp_path / "none/a.txt", "x")
+    with pytest.raises(OSError, match=r"'.*/b\.txt'"), replacing(tmp_path / "a.txt"):
+        raise OSError(errno.ENOSPC, "No space left on device", "/x/b.txt")
 
 
 def test_drafts_of_killed_processes_are_overwritten(tmp_path):

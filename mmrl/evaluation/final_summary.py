@@ -13,6 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from mmrl.atomic_io import named_in_errors
 from mmrl.evaluation.image_grid import before_after_grid, first_of_each_source
 from mmrl.evaluation.report.page import one_line
 from mmrl.evaluation.results import Evaluation, evaluation_steps
@@ -34,7 +35,8 @@ def write_grid(run: Path, pictures: int, folder: Path | None = None, until: int 
         return None
     before, after, captions = found
     path = (folder or run) / GRID
-    before_after_grid(before, after, captions).save(path)
+    with named_in_errors(path):
+        before_after_grid(before, after, captions).save(path)
     return path
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.atomic_io import replace_text
+from mmrl.atomic_io import named_in_errors, replace_text
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.episodes.episode_files import delete_episodes, load_episodes, save_episodes
 from mmrl.evaluation.episodes.episode_view import EpisodeView
@@ -148,12 +148,13 @@ class Evaluation:
         samples.mkdir(parents=True, exist_ok=True)
         for old in samples.glob("*.png"):
             old.unlink()
-        for row, image in enumerate(self.images[: pictures * self.draws]):
-            if image is not None:
-                image.save(_picture(folder, self.step, *divmod(row, self.draws)))
-        for sample in first_of_each_source(self.sources, pictures):
-            if self.prompt_images and (image := self.prompt_images[sample]) is not None:
-                image.save(_picture(folder, self.step, sample, "shown"))
+        with named_in_errors(samples):
+            for row, image in enumerate(self.images[: pictures * self.draws]):
+                if image is not None:
+                    image.save(_picture(folder, self.step, *divmod(row, self.draws)))
+            for sample in first_of_each_source(self.sources, pictures):
+                if self.prompt_images and (image := self.prompt_images[sample]) is not None:
+                    image.save(_picture(folder, self.step, sample, "shown"))
         save_episodes(folder, self.step, {divmod(row, self.draws): each for row, each in self.episodes.items()})
         path = _file(folder, self.step)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,7 @@ from mmrl.data.sample import Sample
 from mmrl.distributed import processes
 from mmrl.distributed.choose_layout import choose_layout
 from mmrl.distributed.position import position
-from mmrl.errors import ConfigError
+from mmrl.errors import ConfigError, RunError
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.final_summary import write_grid
 from mmrl.evaluation.report.run_report import write_report
@@ -295,14 +295,20 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
                 for folder in (run, run / HELDOUT, run / GREEDY):
                     forget_evaluations_after(folder, trainer.step)
         trainer.train()
-        if config.policy.train == "lora":
-            with trainer.averaged(), policy.layout.saving():
-                if processes.is_main():
-                    policy.save(run)  # the run's folder then loads as an adapter; whole models are not stored twice
-        if processes.is_main():
-            write_run_readme(run, config)
-            write_grid(run, config.run.pictures)
-            write_report(run)
+        try:
+            if config.policy.train == "lora":
+                with trainer.averaged(), policy.layout.saving():
+                    if processes.is_main():
+                        policy.save(run)  # the run's folder then loads as an adapter; whole models are not stored twice
+            if processes.is_main():
+                write_run_readme(run, config)
+                write_grid(run, config.run.pictures)
+                write_report(run)
+        except OSError as err:
+            raise RunError(
+                f"training has ended, and is saved, but {err}. Fix that, then write what is missing with: "
+                f"mmrl train --resume {run}"
+            ) from err
     return run
 
 

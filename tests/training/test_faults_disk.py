@@ -75,7 +75,7 @@ def test_unwritable_metrics_end_with_a_whole_line(fork_server, tmp_path):
     sizes = [len(line) for line in whole.read_bytes().splitlines(keepends=True)]
     # The middle of iteration 2's metrics, the longest line: clocks have more or fewer digits from run to run.
     full = fork_server.call(tmp_path / "b", train, "run", largest_file=sum(sizes[:3]) + sizes[3] // 2)
-    assert full.wait() != 0 and "RunError: stopped after iteration 2: [Errno 27] File too large" in full.output_text()
+    assert full.wait() != 0 and "iteration 2: [Errno 27] File too large: 'run/metrics.jsonl'." in full.output_text()
     assert len((tmp_path / "b/run/metrics.jsonl").read_text().splitlines()) == 3
     assert fork_server.call(tmp_path / "b", train, "run").wait() == 0
     assert gaussian_run.contents(tmp_path / "b/run") == gaussian_run.contents(tmp_path / "expected/run")
@@ -90,6 +90,19 @@ def test_unwritable_images_stop_the_run(fork_server, straight, tmp_path):
     (tmp_path / "b/run/heldout/config.yaml").unlink()
     finish(fork_server, tmp_path / "b")
     assert_same(straight[0], tmp_path / "b/run")
+
+
+@pytest.mark.integration
+def test_a_disk_that_is_full_after_the_last_iteration_is_named_with_what_is_missing(fork_server, straight, tmp_path):
+    shutil.copytree(straight[0].parent, tmp_path / "b")
+    grid = tmp_path / "b/run/before_after.png"
+    grid.unlink()
+    grid.symlink_to("/dev/full")
+    message = error_of(fork_server.start(tmp_path / "b", "train", "--resume", "run"))
+    assert message == (
+        "training has ended, and is saved, but [Errno 28] No space left on device: 'run/before_after.png'. "
+        "Fix that, then write what is missing with: mmrl train --resume run\n"
+    )
 
 
 def test_failed_optional_trackers_are_dropped(tmp_path, caplog):
