@@ -94,7 +94,7 @@ def test_unsupported_conditions_raise(conditions, message):
 def test_samples_must_have_equal_required_conditions(tmp_path):
     with pytest.raises(ConfigError, match="sample '0' gives no image, which StableDiffusionImageVariationPipeline"):
         check_samples(tiny.build("sd_variations"), [Sample("0", prompt="x")])
-    with pytest.raises(ConfigError, match="samples '0' and '1' differ in what they give: strength"):
+    with pytest.raises(ConfigError, match="sample '1' gives strength, and sample '0' does not"):
         check_samples(tiny.build("flux_img2img"), [edit(tmp_path, "0"), edit(tmp_path, "1", strength=0.5)])
 
 

@@ -130,8 +130,11 @@ def check_samples(pipeline: DiffusionPipeline, samples: Iterable[Sample]) -> Non
         if missing := ", ".join(sorted(needed - sample.conditions.keys())):
             raise ConfigError(f"sample {sample.id!r} gives no {missing}, which {name} needs")
         first = first or sample
-        if odd := ", ".join(sorted(sample.conditions.keys() ^ first.conditions.keys())):
-            raise ConfigError(f"samples {first.id!r} and {sample.id!r} differ in what they give: {odd}")
+        for one, other in ((first, sample), (sample, first)):
+            if odd := ", ".join(sorted(one.conditions.keys() - other.conditions.keys())):
+                raise ConfigError(
+                    f"sample {one.id!r} gives {odd}, and sample {other.id!r} does not: give it to all, or to none"
+                )
 
 
 def check_rows(pipeline: DiffusionPipeline, rows: int) -> None:
