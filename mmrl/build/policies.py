@@ -24,6 +24,7 @@ from mmrl.config.sampling import (
 )
 from mmrl.config.servers import ServersConfig
 from mmrl.config.train import TrainConfig
+from mmrl.data.media.sample_media import with_answer_paths
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
 from mmrl.errors import ConfigError
@@ -198,7 +199,7 @@ def prepare_samples(
     if isinstance(config, ImageTokenConfig):
         for sample in fitted:
             cast("ImageTokenPolicy", policy).check_sample(sample)
-        return fitted
+        return list(map(with_answer_paths, fitted))  # its answers are images, which it reads by their paths
     from mmrl.generation.diffusion.call_arguments import check_samples, warn_truncated_prompts
 
     pipeline = cast("PipelinePolicy", policy).pipeline

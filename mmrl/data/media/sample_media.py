@@ -18,6 +18,7 @@ The screens of a recorded trace are the keys `screen` of its `metadata["steps"]`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from mmrl.data.media.uris import is_data_uri, uri_kind
@@ -88,6 +89,17 @@ def answer_images(answers: Any) -> tuple[str, ...]:
     """Return the images of one answer or a list of answers; empty if any answer is not an image."""
     found = [answer_image(each) for each in (answers if isinstance(answers, list | tuple) else [answers])]
     return tuple(path for path in found if path is not None) if None not in found else ()
+
+
+def with_answer_paths(sample: Sample) -> Sample:
+    """Return the sample with the path of each answer that is an image in the place of `{image: path}`."""
+
+    def path(answer: Any) -> Any:
+        return answer_image(answer) or answer
+
+    answers = {key: getattr(sample, key) for key in ANSWER_KEYS}
+    plain = {key: list(map(path, value)) if isinstance(value, list) else path(value) for key, value in answers.items()}
+    return replace(sample, **plain)
 
 
 def map_answer_images(sample: Sample, change: Callable[[str], str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from mmrl.data.media.decode import load_image
-from mmrl.data.media.sample_media import answer_images
+from mmrl.data.media.sample_media import answer_image
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
@@ -53,7 +53,7 @@ def true_pictures(samples: Sequence[Sample]) -> list[Image.Image]:
         DataError: a sample has none, or it cannot be read.
     """
     check_pictures(samples)
-    return [load_image(str(answer_images(sample.demonstration)[0]), sample.id) for sample in samples]
+    return [load_image(_path(sample) or "", sample.id) for sample in samples]
 
 
 def check_pictures(samples: Sequence[Sample]) -> None:
@@ -62,11 +62,18 @@ def check_pictures(samples: Sequence[Sample]) -> None:
     Raises:
         DataError: samples have none; the message has their number and the first one's id.
     """
-    if lacking := [sample.id for sample in samples if not answer_images(sample.demonstration)]:
+    if lacking := [sample.id for sample in samples if _path(sample) is None]:
         raise DataError(
             f"{len(lacking)} of {len(samples)} samples lack a true picture, {{image: path}} as 'demonstration'; the "
             f"first is {lacking[0]!r}"
         )
+
+
+def _path(sample: Sample) -> str | None:
+    """Return the path of the first demonstrated picture, which `with_answer_paths` may have made a text."""
+    shown = sample.demonstration
+    first = shown[0] if isinstance(shown, list | tuple) and shown else shown
+    return first if isinstance(first, str) and first else answer_image(first)
 
 
 def _without_decisions(samples: Sequence[Sample], remote: bool) -> Rollout:

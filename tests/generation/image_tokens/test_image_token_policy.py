@@ -8,15 +8,24 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
+from mmrl.build.datasets import load_samples
+from mmrl.build.policies import prepare_samples
+from mmrl.config.data import AnswersConfig
 from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
+from mmrl.data import write_samples
+from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.policy import Capability
 from mmrl.rollout_request import RolloutRequest, RowStart, TargetText
 from mmrl.tokens.token_model import Attention
+from mmrl.training.rollouts.offline import PreferencePairs, check_answers
+from mmrl.training.rollouts.true_pictures import true_pictures
+from mmrl.training.run.timers import Phases
 from mmrl_kernels.ops.linear_logprob import autograd
 from tests.generation.image_tokens.conftest import REQUESTS
 from tests.generation.image_tokens.tiny_models import CODES, FAMILIES
@@ -244,6 +253,23 @@ def test_target_images_are_encoded_to_their_codes(shared_painter, name, tmp_path
         policy.score_targets([TargetText(sample, "", 0, token_ids=(3, 7))])
     with pytest.raises(DataError, match="nowhere"):
         policy.score_targets([TargetText(sample, str(tmp_path / "nowhere.png"), 0)])
+
+
+def test_pairs_and_demonstrations_are_pictures_beside_the_data(shared_painter, tmp_path):
+    policy = shared_painter("composite")
+    for name in ("a", "b"):
+        Image.new("RGB", (8, 8), "red" if name == "a" else "blue").save(tmp_path / f"{name}.png")
+    shown, other = {"image": "a.png"}, {"image": "b.png"}
+    write_samples([Sample("x", prompt="?", chosen=shown, rejected=other, demonstration=[shown])], tmp_path / "x.jsonl")
+    loaded = load_samples(str(tmp_path / "x.jsonl"))
+    samples = prepare_samples(policy, policy.config, AnswersConfig(), policy.sampling, loaded)
+    for kind in ("pairs", "demonstrations"):
+        check_answers(samples, kind, policy)
+    source = PreferencePairs(policy, PromptSampler(samples, 1, seed=0), 2)
+    rollout = source.collect(0, 0.0, Phases()).micro_batches[0].rollout
+    pictures = [Image.open(tmp_path / name).convert("RGB") for name in ("a.png", "b.png")]
+    assert rollout.token_ids == policy.image_model.encode(pictures).tolist()
+    assert true_pictures(samples)[0].tobytes() == true_pictures(loaded)[0].tobytes() == pictures[0].tobytes()
 
 
 def test_top_k_and_top_p_restrict_sampling_but_not_log_probs(shared_painter):
