@@ -71,8 +71,8 @@ def check_pictures(samples: Sequence[Sample]) -> None:
 
 def _path(sample: Sample) -> str | None:
     """Return the path of the first demonstrated picture, which `with_answer_paths` may have made a text."""
-    shown = sample.demonstration
-    first = shown[0] if isinstance(shown, list | tuple) and shown else shown
+    pictures = sample.demonstration
+    first = pictures[0] if isinstance(pictures, list | tuple) and pictures else pictures
     return first if isinstance(first, str) and first else answer_image(first)
 
 

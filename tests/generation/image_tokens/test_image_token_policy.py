@@ -259,8 +259,8 @@ def test_pairs_and_demonstrations_are_pictures_beside_the_data(shared_painter, t
     policy = shared_painter("composite")
     for name in ("a", "b"):
         Image.new("RGB", (8, 8), "red" if name == "a" else "blue").save(tmp_path / f"{name}.png")
-    shown, other = {"image": "a.png"}, {"image": "b.png"}
-    write_samples([Sample("x", prompt="?", chosen=shown, rejected=other, demonstration=[shown])], tmp_path / "x.jsonl")
+    right, wrong = {"image": "a.png"}, {"image": "b.png"}
+    write_samples([Sample("x", prompt="?", chosen=right, rejected=wrong, demonstration=[right])], tmp_path / "x.jsonl")
     loaded = load_samples(str(tmp_path / "x.jsonl"))
     samples = prepare_samples(policy, policy.config, AnswersConfig(), policy.sampling, loaded)
     for kind in ("pairs", "demonstrations"):
