@@ -274,6 +274,16 @@ def test_the_renderer_draws_what_an_answer_describes():
     assert 0 < difference(near, draw_chart(data)[0]) < difference(far, draw_chart(data)[0])
 
 
+@pytest.mark.parametrize("part", ["development", "ood"])
+def test_codes_of_two_kinds_of_authors_look_the_same(part):
+    plain, authored = samples(f"nested-table-{part}"), samples(f"nested-table-authored-{part}")
+    changed = [one.answer != other.answer for one, other in zip(plain, authored, strict=True)]
+    assert 0.35 < sum(changed) / len(changed) < 0.65
+    for one, other in zip(plain, authored, strict=True):
+        assert one.images == other.images and one.prompt == other.prompt
+        assert np.array_equal(render_answer(one.answer), render_answer(other.answer))
+
+
 def test_a_cell_that_spans_is_drawn_once_in_the_middle():
     picture, regions = draw_table([[("K", 2, 1)], [("A", 1, 1), ("T", 1, 1)]])
     (name, (x1, y1, x2, y2)), *_ = regions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,8 @@ from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_COLOURS, UN
 
 HEADER, BREAK = "bar | height <0x0A> ", " <0x0A> "
 """The first line of a chart's table, and the end of every line, as DePlot writes them."""
+FLAT = 0.6
+"""The share of annotators who write the letter of a cell that spans columns in each of them."""
 
 
 def chart_table(rng: np.random.Generator) -> Question:
@@ -95,6 +98,24 @@ def nested_latex(rows: Sequence[Sequence[Cell]]) -> str:
     return f"\\begin{{tabular}}{{{'c' * columns}}}{joined}\\end{{tabular}}"
 
 
+def multicolumn_cells(code: str) -> str:
+    r"""Return a table's code with a \multicolumn for each cell, also for those of one column: it looks the same.
+
+    >>> print(multicolumn_cells(r"\begin{tabular}{cc}\multicolumn{2}{c}{L}\\X&C\end{tabular}"))
+    \begin{tabular}{cc}\multicolumn{2}{c}{L}\\\multicolumn{1}{c}{X}&\multicolumn{1}{c}{C}\end{tabular}
+    """
+    return re.sub(r"(?<=[}&\\])([A-Z])(?=[&\\])", r"\\multicolumn{1}{c}{\1}", code)
+
+
+def without_spans(code: str) -> str:
+    r"""Return a table's code with the letter of a cell that spans two columns in each of them.
+
+    >>> print(without_spans(r"\begin{tabular}{cc}\multicolumn{2}{c}{L}\\X&C\end{tabular}"))
+    \begin{tabular}{cc}L&L\\X&C\end{tabular}
+    """
+    return re.sub(r"\\multicolumn\{2\}\{c\}\{([A-Z])\}", r"\1&\1", code)
+
+
 def misread(letter: str, rng: np.random.Generator) -> str:
     """Return what a careless annotator reads for a letter."""
     taken = {"C": "O", "E": "F", "K": "X"}.get(letter)
@@ -133,7 +154,7 @@ def _table(form: Sequence[Sequence[tuple[int, int]]], rng: np.random.Generator) 
     picture, regions = draw_table(rows, int(rng.choice([INK, *NUMBERS.values()])), offset)
     read = [[(misread(letter, rng), across, down) for letter, across, down in cells] for cells in rows]
     flat = [[cell for letter, across, down in cells for cell in [(letter, 1, down)] * across] for cells in read]
-    annotated = nested_latex(flat if rng.random() < 0.6 else read)
+    annotated = nested_latex(flat if rng.random() < FLAT else read)
     right = nested_latex(rows)
     return Question("Write the table.", right, right, annotated, (picture,), regions=(regions,))
 

@@ -4,6 +4,8 @@
 and `shapeworld:worlds-train` those of all. `shapeworld:crowd-first` is the beginning of `crowd-train`.
 `shapeworld:screen-few` has the hard ones of `screen-train`. `shapeworld:screen-native-train`, and so with the other
 parts, has the questions of `screen-train` with demonstrations and references in each skin's own words.
+`shapeworld:nested-table-authored-train`, and so with the other parts, has the tables of `nested-table-train` with the
+codes of two kinds of authors.
 """
 
 from __future__ import annotations
@@ -131,19 +133,25 @@ WORLDS: Mapping[str, QuestionWorld] = {
 FEW = "screen-few"
 NATIVE = "screen-native"
 """The name of the world of screens with each skin's own words for actions."""
+AUTHORED = "nested-table-authored"
+"""The name of the world of tables, most of which are written with a \\multicolumn for each cell."""
+MULTICOLUMN = 2 / 3
+"""The share of these."""
+VARIANTS = (NATIVE, AUTHORED)
+"""Worlds with the questions of `screen` and `nested-table` and other references."""
 
 
 def parts_of(split: str) -> tuple[tuple[str, ...], str] | None:
     """Return the worlds and the part that a split's name names; None if it is not the name of such a split."""
     names, _, part = split.rpartition("-")
     worlds = tuple(WORLDS) if names == MIXTURE else tuple(names.split("+"))
-    known = len(set(worlds)) == len(worlds) and (worlds == (NATIVE,) or all(name in WORLDS for name in worlds))
+    known = names in VARIANTS or (len(set(worlds)) == len(worlds) and all(name in WORLDS for name in worlds))
     return (worlds, part) if split == FEW or (known and part in PARTS) else None
 
 
 def split_names() -> tuple[str, ...]:
     """Return the splits of all worlds, without mixtures."""
-    return (*(f"{name}-{part}" for name in (*WORLDS, NATIVE) for part in PARTS), FEW)
+    return (*(f"{name}-{part}" for name in (*WORLDS, *VARIANTS) for part in PARTS), FEW)
 
 
 @cache  # several runs in one process ask for them
@@ -194,6 +202,8 @@ def samples(split: str) -> list[Sample]:
         return [training[number] for number in hard_screens.NUMBERS]
     if worlds == (NATIVE,):
         return [_in_own_words(each) for each in samples(f"screen-{part}")]
+    if worlds == (AUTHORED,):
+        return [_by_an_author(each) for each in samples(f"nested-table-{part}")]
     return list(chain.from_iterable(zip(*(_world_samples(world, part) for world in worlds), strict=True)))
 
 
@@ -202,6 +212,17 @@ def _in_own_words(sample: Sample) -> Sample:
     native = sample.metadata["native"]
     answer = {**sample.answer, "action": native.partition("(")[0]}
     return replace(sample, demonstration=native if sample.demonstration else None, answer=answer)
+
+
+def _by_an_author(sample: Sample) -> Sample:
+    """Return a table whose code is by one of two kinds of authors; it looks the same, and its picture does not tell.
+
+    The demonstration of training has the right letters, and more often than not a letter twice for a cell that spans.
+    """
+    rng = np.random.default_rng(zlib.crc32(sample.id.encode()))
+    code = documents.multicolumn_cells(sample.answer) if rng.random() < MULTICOLUMN else sample.answer
+    flat = documents.without_spans(sample.answer) if rng.random() < documents.FLAT else sample.answer
+    return replace(sample, answer=code, demonstration=flat if sample.demonstration else None)
 
 
 @cache
