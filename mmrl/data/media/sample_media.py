@@ -98,7 +98,9 @@ def with_answer_paths(sample: Sample) -> Sample:
         return answer_image(answer) or answer
 
     answers = {key: getattr(sample, key) for key in ANSWER_KEYS}
-    plain = {key: list(map(path, value)) if isinstance(value, list) else path(value) for key, value in answers.items()}
+    plain: dict[str, Any] = {
+        key: list(map(path, value)) if isinstance(value, list) else path(value) for key, value in answers.items()
+    }
     return replace(sample, **plain)
 
 
