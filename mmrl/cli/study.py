@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from mmrl.studies.runner import StudyOptions
     from mmrl.studies.study import Study
     from mmrl.studies.study_result import StudyResult
 
@@ -55,6 +56,7 @@ def run(
         for row in bill(study, options):
             table.add_row(*row)
         console().print(table)
+        _print_missing(study, options)
         return
     display = study_display(console())
     try:
@@ -119,6 +121,21 @@ def _find(name: str) -> Study:
         if (study := study_of_system(name) or study_of_title(name)) is None:
             raise
         return study
+
+
+def _print_missing(study: Study, options: StudyOptions) -> None:
+    """Print what would stop the training of an arm, such as a data file that is not there; each thing once."""
+    from mmrl.build.readiness import missing
+    from mmrl.cli.console import console
+    from mmrl.studies.runner import arm_config
+
+    printed: set[str] = set()
+    for arm in study.arms if study.config.recipe is not None else ():
+        config, _ = arm_config(study, arm, study.config.seeds.start, options)
+        for problem in missing(config):
+            if problem not in printed:
+                console().print(f"{arm}: training would stop: {problem}", style="yellow", markup=False, soft_wrap=True)
+            printed.add(problem)
 
 
 def _print(result: StudyResult) -> None:

@@ -386,3 +386,21 @@ def test_the_code_after_an_export_loads_its_folder_from_here():
         model=SimpleNamespace(name="runs/a", step=4), folder=Path("exported/shapes"), files={"a": 1}, content=content
     )
     assert _summary(done).endswith('from_pretrained("exported/shapes")')
+
+
+# study
+
+
+def test_the_dry_run_of_a_study_names_what_an_arm_lacks_once(tmp_path):
+    study = tmp_path / "mine.yaml"
+    study.write_text(
+        "paper: {key: mine, title: Mine}\n"
+        "claim: {text: 'more is more', test: with > without}\n"
+        "recipe: shapes-vlm\n"
+        "common: {data.path: missing.jsonl}\n"
+        "arms: {with: {}, without: {optimizer.lr: 0.0001}}\n"
+        "decide: {metric: total}\n"
+        "seeds: {first: 1}\n"
+    )
+    output = run("study", "run", study, "--dry-run", "--root", tmp_path / "runs").stdout
+    assert output.count("missing.jsonl") == 1 and "with: training would stop: data.path: " in output
