@@ -5,8 +5,9 @@ calculates in one way is wrong about the prompts of the others, and whoever take
 each prompt once in a few attempts. All prompts have three or four operands, and one product, after the first step,
 which matters for the answer.
 
-The splits are `sums-conventions-train`, `-development` and `-validation`, and `sums-conventions-habitual`, with the
-prompts of training and demonstrations whose value after the subtraction of 8 or 9 is one too high.
+The splits are `sums-conventions-train`, `-development`, `-validation` and `-later`, for studies that have decided on
+validation, and `sums-conventions-habitual`, with the prompts of training and demonstrations whose value after the
+subtraction of 8 or 9 is one too high.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LENGTHS = (3, 4)
 """The numbers of operands."""
 PRODUCT_FIRST = 0.35
 """The share of the authors who take the product first."""
-PARTS = {"train": (101, 2048), "development": (102, 256), "validation": (103, 512)}
+PARTS = {"train": (101, 2048), "development": (102, 256), "validation": (103, 512), "later": (105, 512)}
 """Seed and size of each split. No prompt of one split occurs in another."""
 HABITUAL_SEED = 104
 PREFIX = "sums-conventions-"
@@ -75,10 +76,13 @@ def calculations(split: str) -> tuple[AuthoredCalculation, ...]:
         return calculations(f"{PREFIX}train")
     seed, size = PARTS[part]
     rng = np.random.default_rng(seed)
+    of, known = part, set[Calculation]()
+    if part == "later":
+        of, known = "validation", {each.calculation for each in calculations(f"{PREFIX}validation")}
     found: dict[Calculation, AuthoredCalculation] = {}
     while len(found) < size:
         calculation = sample_calculation(FAMILIES["sums"], rng, LENGTHS)
-        if part_of(calculation) != part or calculation in found:
+        if part_of(calculation) != of or calculation in found or calculation in known:
             continue
         if calculation.operators.count("*") != 1 or calculation.operators[0] == "*":
             continue
