@@ -27,6 +27,8 @@ SECOND_TURNS = WEIGHTS / "vlm-sums-twice"
 """The language model of sums that was taught a second turn."""
 TAUGHT_SUMS = WEIGHTS / "vlm-sums-taught"
 """The language model of sums that writes in full and has one habit: a teacher of the one before."""
+CONVENTIONS = WEIGHTS / "vlm-sums-conventions"
+"""The language model of sums that calculates in two ways (`mmrl_shapeworld.reasoning.two_conventions`)."""
 COUNTDOWN = WEIGHTS / "vlm-countdown"
 """The language model of sums that was taught the form of answers to puzzles (`mmrl_shapeworld.reasoning.countdown`)."""
 CALLS = WEIGHTS / "vlm-calls"
@@ -71,6 +73,7 @@ _FOLDERS: Mapping[str, Mapping[str, Path]] = {
         **REASONERS,
         "sums-twice": SECOND_TURNS,
         "sums-taught": TAUGHT_SUMS,
+        "sums-conventions": CONVENTIONS,
         "countdown": COUNTDOWN,
         "calls": CALLS,
         "shop": SHOP,

@@ -42,6 +42,7 @@ from mmrl_shapeworld.reasoning import (
     listed_calls,
     rephrased_calculations,
     trade_pairs,
+    two_conventions,
     without_hard_steps,
     worksheets,
 )
@@ -109,6 +110,7 @@ _FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
     (directed_calculations.NAMES, directed_calculations.samples),
     (rephrased_calculations.NAMES, rephrased_calculations.samples),
     (without_hard_steps.NAMES, without_hard_steps.samples),
+    (two_conventions.NAMES, two_conventions.samples),
     (listed_calls.NAMES, listed_calls.samples),
     (worksheets.NAMES, worksheets.samples),
     (call_traces.NAMES, call_traces.samples),

@@ -31,7 +31,10 @@ SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42
 def main() -> None:
     """Train one part, or all of them in order."""
     parser = argparse.ArgumentParser(description=__doc__)
-    further = ("second-turns", "taught-sums", "countdown", "calls", "shop", "unified", "unified-looking", "scales")
+    further = (
+        *("second-turns", "taught-sums", "conventions", "countdown", "calls", "shop"),
+        *("unified", "unified-looking", "scales"),
+    )
     parser.add_argument("part", choices=[*SHARES, "painter", *reasoner.SCHEDULES, *further, "all"])
     parser.add_argument("--minutes", type=float, default=130.0, help="for the part; of `all`, each gets its share")
     parser.add_argument("--out", type=Path, required=True, help="folder that receives all that was trained")
@@ -67,6 +70,8 @@ def main() -> None:
         second_turns.train(args.out / "vlm-sums-twice")
     if args.part in ("taught-sums", "all"):
         taught_sums.train(args.out / "vlm-sums-taught")
+    if args.part in ("conventions", "all"):
+        taught_sums.train(args.out / "vlm-sums-conventions", "conventions")
     if args.part in ("countdown", "all"):
         taught_sums.train(args.out / "vlm-countdown", "countdown")
     if args.part in ("calls", "all"):

@@ -1,8 +1,9 @@
-"""Teaches the model of sums by imitation: to write in full but for one habit, or the form of an answer to a puzzle.
+"""Teaches the model of sums by imitation: a habit, two ways to calculate, or the form of an answer to a puzzle.
 
 Equal seeds make equal weights, on one thread of one machine.
 
 python -m tools.shapeworld_pretrain taught-sums --out DIR    # a quarter of a minute
+python -m tools.shapeworld_pretrain conventions --out DIR    # three minutes
 python -m tools.shapeworld_pretrain countdown --out DIR      # two minutes on a busy core
 """
 
@@ -21,6 +22,7 @@ SETTINGS = (
 )
 DEMONSTRATIONS = {
     "taught-sums": (100, ("data.path=shapeworld:sums-habitual", "data.groups=32")),
+    "conventions": (300, ("data.path=shapeworld:sums-conventions-habitual", "data.groups=64", "optimizer.lr=1.0e-3")),
     "countdown": (300, ("data.path=shapeworld:countdown-train", "data.groups=64", "optimizer.lr=1.0e-3")),
 }
 """The iterations of each model, and its demonstrations."""
