@@ -22,27 +22,26 @@ def replacing(path: Path, durable: bool = False) -> Iterator[Path]:
     """
     draft = path.with_name(f".{path.name}.tmp" if durable else f".{path.name}.{os.getpid()}")
     try:
-        yield draft
-        if durable:
-            _sync_file(draft)
-        draft.replace(path)
-    except BaseException as err:
+        with named_in_errors(path, draft):
+            yield draft
+            if durable:
+                _sync_file(draft)
+            draft.replace(path)
+    except BaseException:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-        if isinstance(err, OSError) and err.errno is not None and err.filename in (None, str(draft)):
-            err.filename = str(path)
         raise
     if durable:
         sync_folder(path.parent)
 
 
 @contextmanager
-def named_in_errors(path: Path) -> Iterator[None]:
-    """Give an `OSError` that names no file, such as that of a full disk, the name of the file that is written."""
+def named_in_errors(path: Path, draft: Path | None = None) -> Iterator[None]:
+    """Give an `OSError` of the draft, or that names no file, as that of a full disk does, the name of the file."""
     try:
         yield
     except OSError as err:
-        if err.errno is not None and err.filename is None:
+        if err.errno is not None and err.filename in (None, str(draft or path)):
             err.filename = str(path)
         raise
 

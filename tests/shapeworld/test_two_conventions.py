@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -15,12 +17,6 @@ from mmrl_shapeworld.reasoning import two_conventions
 from mmrl_shapeworld.reasoning.right_chain import RightChain
 
 
-def by_python(prompt: str) -> int:
-    """The value of a calculation with the precedence of Python, of which all operands are known to be digits."""
-    assert set(prompt) <= set("0123456789+-*=")
-    return int(eval(prompt.removesuffix("="))) % 10
-
-
 def in_order(prompt: str) -> int:
     """The value of a calculation from left to right."""
     value = int(prompt[0])
@@ -29,11 +25,16 @@ def in_order(prompt: str) -> int:
     return value % 10
 
 
+def product_first(prompt: str) -> int:
+    """The value of a calculation whose product is taken before all else."""
+    return in_order(re.sub(r"(\d)\*(\d)", lambda match: str(int(match[1]) * int(match[2]) % 10), prompt))
+
+
 @pytest.mark.parametrize("split", two_conventions.NAMES)
 def test_the_answer_is_that_of_the_author_and_never_that_of_the_other(split):
     found = splits.samples(split)
     for sample in found:
-        ways = {"product-first": by_python(sample.prompt), "in-order": in_order(sample.prompt)}
+        ways = {"product-first": product_first(sample.prompt), "in-order": in_order(sample.prompt)}
         assert len(set(ways.values())) == 2 and sample.answer == ways[sample.source]
     share = sum(sample.source == "product-first" for sample in found) / len(found)
     assert share == pytest.approx(two_conventions.PRODUCT_FIRST, abs=0.08)
