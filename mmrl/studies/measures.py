@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from pathlib import Path
@@ -49,6 +49,20 @@ def measure(run: Path, decide: DecideConfig, base: bool = False) -> Measured:
     wanted = steps[:1] if base else steps[-1:] if decide.at == "last" else [step for step in steps if step > 0]
     found = [_of_samples(Evaluation.load(folder, step, images=False), decide, folder) for step in wanted]
     return Measured(found[0].ids, np.mean([each.values for each in found], axis=0))
+
+
+def measured_before_training(run: Path, decides: Iterable[DecideConfig]) -> bool:
+    """Return whether a run has its evaluation before training, which then has every metric measured on samples.
+
+    Raises:
+        EvaluationError: the evaluation is there, and has no such metric; training need not go on.
+    """
+    on_samples = [each for each in decides if each.on != "training"]
+    if not all(0 in evaluation_steps(run / FOLDERS[each.on]) for each in on_samples):
+        return False
+    for each in on_samples:
+        measure(run, each, base=True)
+    return True
 
 
 def curve(run: Path, decide: DecideConfig) -> tuple[tuple[int, ...], tuple[float, ...]]:

@@ -27,7 +27,7 @@ from mmrl.sigterm import handling_sigterm
 from mmrl.studies.arm_cache import INFERENCE_DONE, ArmFolder, find_arm, library_versions
 from mmrl.studies.claims import BASE
 from mmrl.studies.experiment import run_experiment
-from mmrl.studies.measures import common_samples, curve, measure, sampled_rows
+from mmrl.studies.measures import common_samples, curve, measure, measured_before_training, sampled_rows
 from mmrl.studies.result_page import write_study_page
 from mmrl.studies.scoring import score_study
 from mmrl.studies.study import DecideConfig, Study
@@ -109,7 +109,7 @@ def run_study(study: Study, options: StudyOptions, display: StudyDisplay) -> Stu
     while True:
         new = range(seeds, first if seeds == 0 else seeds + 1)
         planned = plan_jobs(study, options, [rule.start + each for each in new], display)
-        run_jobs(planned, options.parallel(), display)
+        run_jobs(planned, options.parallel(), display, (*study.decides, *study.config.also))
         jobs += planned
         seeds = new.stop
         result = collect(study, jobs, seeds, most)
@@ -185,10 +185,14 @@ def _check_evaluations(study: Study, arm: str, config: TrainConfig) -> None:
         )
 
 
-def run_jobs(jobs: Sequence[ArmJob], parallel: int, display: StudyDisplay) -> None:
+def run_jobs(
+    jobs: Sequence[ArmJob], parallel: int, display: StudyDisplay, measured: Sequence[DecideConfig] = ()
+) -> None:
     """Run what is not done yet, at most `parallel` processes at once. Jobs on one folder run one after another.
 
     Raises:
+        EvaluationError: the evaluation of an arm before training lacks a metric that is `measured`; all processes are
+            ended first, and can be resumed.
         RunError: a process failed; the others are ended first, and can be resumed.
         SystemExit: SIGTERM came; all processes are ended first, and can be resumed.
     """
@@ -197,6 +201,8 @@ def run_jobs(jobs: Sequence[ArmJob], parallel: int, display: StudyDisplay) -> No
         if job.done:
             display.found(job.name)
     with _ended_on_leaving() as running:
+        # Settings of inference may bring metrics that the evaluation before training does not have.
+        unmeasured = {job.arm for job in jobs if measured and job.inference is None}
         while waiting or running:
             busy = {job.folder.path for job in running}
             free = [job for job in waiting if job.folder.path not in busy]
@@ -209,7 +215,10 @@ def run_jobs(jobs: Sequence[ArmJob], parallel: int, display: StudyDisplay) -> No
                 continue
             time.sleep(0.2)
             for job, process in list(running.items()):
-                if (code := process.poll()) is None:
+                code = process.poll()
+                if job.arm in unmeasured and measured_before_training(job.folder.run, measured):
+                    unmeasured.remove(job.arm)
+                if code is None:
                     display.update(job.name, job.folder.run)
                     continue
                 del running[job]

@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from mmrl.errors import ConfigError, EvaluationError, RunError
+from mmrl.evaluation.results import evaluation_steps
 from mmrl.evaluation.run_reader import read_run
 from mmrl.studies import runner
 from mmrl.studies.arm_cache import files_of, find_arm
@@ -259,6 +260,18 @@ def test_a_missing_metric_is_named_with_those_that_are_there(finished):
     text = STUDY.replace("metric: shapeworld", "metric: beauty")
     with pytest.raises(EvaluationError, match="has no metric beauty; there are shapeworld"):
         run_study(load_study(write(folder, "metric", text)), StudyOptions(root=folder / "runs"), SilentDisplay())
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("key", ["decide", "also"])
+def test_a_missing_metric_ends_the_arms_at_their_evaluation_before_training(tmp_path, key):
+    text = STUDY.replace("rows: 16", "rows: 16000")
+    wrong = {"decide": text.replace("metric: shapeworld", "metric: beauty"), "also": text + "also: [{metric: beauty}]\n"}
+    with pytest.raises(EvaluationError, match="has no metric beauty; there are shapeworld"):
+        run_study(load_study(write(tmp_path, "early", wrong[key])), StudyOptions(root=tmp_path), SilentDisplay())
+    runs = list(tmp_path.glob("arms/*/seed-0/run"))
+    assert runs
+    assert all(evaluation_steps(run) in ([0], []) for run in runs)
 
 
 @pytest.mark.slow
