@@ -195,7 +195,7 @@ def test_every_split_loads_and_sources_are_named():
             else {f"judge-{each}" for each in DIMENSIONS}
         )
         assert sources == expected
-    with pytest.raises(KeyError, match="choose one of"):
+    with pytest.raises(KeyError, match="no split 'judge-other': did you mean judge-"):
         samples("judge-other")
 
 
