@@ -63,5 +63,5 @@ def test_splits_share_no_question_but_the_plain_ones_of_training():
     assert keys["tinted-plain"] < keys["tinted-train"] and keys["tinted-mostly-plain"] < keys["tinted-mostly-train"]
     apart = [keys[split] for split in SIZES]
     assert sum(map(len, apart)) == len(set.union(*apart))
-    with pytest.raises(KeyError, match="no split 'tinted-x': did you mean tinted-"):
+    with pytest.raises(KeyError, match="no split 'tinted-x': choose one of tinted-"):
         tinted_questions("tinted-x")
