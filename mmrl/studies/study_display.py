@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 EVERY_S = 20.0
-"""Seconds between plain lines about an arm."""
+"""The least seconds between plain lines about an arm, each of which has another iteration."""
 TAIL_BYTES = 100_000
 """Bytes at the end of a run's metrics that are read for its last iteration."""
 
@@ -51,7 +51,7 @@ class PlainStudyDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._iterations: dict[str, int] = {}
-        self._last: dict[str, float] = {}
+        self._printed: dict[str, tuple[float, int]] = {}  # when an arm's last line was printed, and its iteration
 
     def log(self, text: str) -> None:
         """See `StudyDisplay`."""
@@ -63,15 +63,18 @@ class PlainStudyDisplay:
 
     def start(self, name: str, iterations: int) -> None:
         """See `StudyDisplay`."""
-        self._iterations[name], self._last[name] = iterations, time.monotonic()
+        self._iterations[name], self._printed[name] = iterations, (time.monotonic(), 0)
         self.log(f"{name}: started, {iterations} iterations")
 
     def update(self, name: str, run: Path) -> None:
         """See `StudyDisplay`."""
-        if time.monotonic() - self._last[name] < EVERY_S:
+        at, before = self._printed[name]
+        if time.monotonic() - at < EVERY_S:
             return
-        self._last[name] = time.monotonic()
         step, reward = last_iteration(run)
+        self._printed[name] = time.monotonic(), step
+        if step == before:  # it evaluates, or has just begun
+            return
         self.log(f"{name}: iteration {step} of {self._iterations[name]}, reward {reward:+.3f}")
 
     def finish(self, name: str, cpu_seconds: float | None) -> None:

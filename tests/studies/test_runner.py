@@ -266,7 +266,10 @@ def test_a_missing_metric_is_named_with_those_that_are_there(finished):
 @pytest.mark.parametrize("key", ["decide", "also"])
 def test_a_missing_metric_ends_the_arms_at_their_evaluation_before_training(tmp_path, key):
     text = STUDY.replace("rows: 16", "rows: 16000")
-    wrong = {"decide": text.replace("metric: shapeworld", "metric: beauty"), "also": text + "also: [{metric: beauty}]\n"}
+    wrong = {
+        "decide": text.replace("metric: shapeworld", "metric: beauty"),
+        "also": f"{text}also: [{{metric: beauty}}]\n",
+    }
     with pytest.raises(EvaluationError, match="has no metric beauty; there are shapeworld"):
         run_study(load_study(write(tmp_path, "early", wrong[key])), StudyOptions(root=tmp_path), SilentDisplay())
     runs = list(tmp_path.glob("arms/*/seed-0/run"))
