@@ -261,13 +261,13 @@ def _stage(
         if overlap.lag:
             newest = NewestBehaviour(sampler) if overlap.interrupt else None
             source = lagged = LaggedRollouts(source, sampler, schedule, last, cancellation, newest)
-        if correction is not None:
-            source = CorrectedRollouts(source, correction)
         if isinstance(algorithm, PPOConfig) and models is not None:
             source = CriticAdvantages(source, models.critics[algorithm.critic], algorithm)
         if isinstance(lead, OREALConfig):
             judged = None if lead.critic is None or models is None else models.critics[lead.critic]
             source = OutcomeCredits(source, lead, judged)
+        if correction is not None:  # after all that gives decisions new advantages, which its weights multiply
+            source = CorrectedRollouts(source, correction)
         terms = algorithm.terms if isinstance(algorithm, MixConfig) else (algorithm,)
         if any(isinstance(each, ROVERConfig) for each in terms):
             source = MeanLogProbs(source, policy)

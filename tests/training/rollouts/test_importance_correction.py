@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from mmrl.algorithms.importance import engine_weights
+from mmrl.build.training_setup import build_training_setup
 from mmrl.config.algorithms.policy_gradient import GRPOConfig, MismatchConfig
+from mmrl.config.loading.load import parse_config
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.validation import validation_errors
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import RunError
+from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.replay_passes import replayed_log_probs
@@ -24,8 +28,9 @@ from mmrl.training.rollouts.importance_correction import (
     build_importance_correction,
 )
 from tests.training.rollouts.test_offline import paired_samples
-from tests.training.token_policy import TokenPolicy
-from tests.training.token_run import collect, source
+from tests.training.test_actor_critic import TableCritic
+from tests.training.token_policy import TokenPolicy, questions
+from tests.training.token_run import Right, collect, source
 
 TOKENS = TokenSamplingConfig()
 
@@ -114,6 +119,23 @@ def test_demonstrations_are_not_corrected():
     mixed = source(policy, prompts=prompts, demonstrations=MixedDemonstrations(1.0, None, 0))
     batches = collect(CorrectedRollouts(mixed, ImportanceCorrection(policy, 2.0))).micro_batches
     assert {batch.sampled for batch in batches} == {True, False}
+
+
+@pytest.mark.parametrize("algorithm", ["ppo, critic: judge", "oreal, critic: judge", "oreal"])
+def test_advantages_that_a_critic_or_the_outcome_gives_are_weighted(algorithm):
+    """Every ratio is above the cap, so that each weight is the cap."""
+    judge = ["models={judge: {model: x, train: full, head: value}}"] if "judge" in algorithm else []
+    base = "{name: x, policy: {kind: vlm, model: x}, data: {path: x.jsonl, groups: 4, group_size: 6}}"
+    models = SimpleNamespace(critics={"judge": TableCritic(0.4)}, parts={}, handles={})
+    found = {}
+    for cap in (None, 1e-3):
+        weighted = "" if cap is None else f", mismatch: {{cap: {cap}}}"
+        config = parse_config(base, "x.yaml", [*judge, f"algorithm={{name: {algorithm}{weighted}}}"])
+        suite = RewardSuite([(Right(), 1.0)], min_valid_share=0.5)
+        setup = build_training_setup(config, Elsewhere(), questions(), [], suite, models=models)
+        found[cap] = torch.cat([batch.step_advantages for batch in collect(setup.source).micro_batches])
+    assert found[None].abs().max() > 0.1
+    torch.testing.assert_close(found[1e-3], 1e-3 * found[None])
 
 
 def test_importance_correction_is_configurable():
