@@ -30,6 +30,16 @@ class WholeGroupsConfig(AlgorithmConfig):
             yield f"data.replay: {self.name} compares the answers of an iteration: leave it out, or choose grpo"
         if config.data.starts is not None:
             yield f"data.starts: {self.name} compares answers to the same prompt: leave it out, or choose grpo"
+        if config.data.demonstrations is not None:
+            yield (
+                f"data.demonstrations: they are read in other micro-batches than the answers to their prompts, which "
+                f"{self.name} would not compare with them: leave them out, or choose grpo"
+            )
+        if (draws := config.data.group_sampling.name) in ("adaptive", "timed"):
+            yield (
+                f"data.group_sampling.name: {draws} draws a group in several rounds, each in other micro-batches, and "
+                f"{self.name} compares the answers of one: choose fixed, dynamic or spread"
+            )
 
 
 class P3OConfig(WholeGroupsConfig):

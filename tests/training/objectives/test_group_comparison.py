@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from mmrl.config.algorithms.whole_groups import P3OConfig, PACSConfig
+from mmrl.config.loading.load import parse_config
+from mmrl.config.validation import validation_errors
 from mmrl.rollout_request import RolloutRequest
 from mmrl.training.objectives.group_comparison import OutcomePrediction, PairwisePolicyGradient
 from tests.training.objectives.scored_batches import InParts, batch_of, cut, gradient_of, moved
@@ -104,3 +106,18 @@ def test_it_learns(kind, config):
             optimizer.step()
             policy.version += 1
     assert draw(64, 10_000)[1].mean().item() > before + 0.3
+
+
+@pytest.mark.parametrize("algorithm", ["p3o", "pacs"])
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("data.demonstrations={}", "data.demonstrations: they are read in other micro-batches than the answers"),
+        ("data.group_sampling.name=adaptive", "data.group_sampling.name: adaptive draws a group in several rounds"),
+        ("data.group_sampling={name: timed, window: 9.0}", "data.group_sampling.name: timed draws a group in several"),
+    ],
+)
+def test_a_setting_that_divides_groups_is_refused(algorithm, setting, message):
+    recipe = f"{{name: x, policy: {{kind: vlm, model: x}}, data: {{path: x}}, algorithm: {{name: {algorithm}}}}}"
+    assert validation_errors(parse_config(recipe, "x.yaml", ["data.group_sampling.name=dynamic"])) == []
+    assert any(error.startswith(message) for error in validation_errors(parse_config(recipe, "x.yaml", [setting])))
