@@ -231,7 +231,8 @@ def _cascade_errors(rewards: Sequence[RewardConfig]) -> Iterator[str]:
 def _constraint_errors(config: TrainConfig) -> Iterator[str]:
     rewards = config.rewards
     is_field = "advantage" in type(config.algorithm).model_fields  # a class variable has no effect on what is learnt
-    advantage = getattr(config.algorithm, "advantage", None) if is_field else None
+    is_read = is_field and config.algorithm.reads_advantages
+    advantage = getattr(config.algorithm, "advantage", None) if is_read else None
     if constrained(rewards):
         if not (isinstance(advantage, AdvantageConfig) and advantage.takes_constraints):
             name = "this algorithm" if advantage is None else advantage.name
@@ -291,6 +292,7 @@ def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None
     if data.token_budget is not None:
         yield from _token_budget_errors(config)
     if algorithm.experience == "rollouts":
+        yield from _advantage_scale_errors(config)
         return
     for key, is_set in (
         ("group_sampling", not isinstance(data.group_sampling, FixedGroupSamplingConfig)),
@@ -306,6 +308,20 @@ def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None
             yield (
                 f"data.{key}: {algorithm.name} learns from {algorithm.experience} in the data set and samples no "
                 "answers: leave it out"
+            )
+
+
+def _advantage_scale_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each setting that scales advantages, if the algorithm does not learn from any."""
+    data, algorithm = config.data, config.algorithm
+    if algorithm.reads_advantages:
+        return
+    shaped = data.demonstrations is not None and data.demonstrations.shaping is not None
+    for key, is_set in (("weighting", data.weighting is not None), ("demonstrations.shaping", shaped)):
+        if is_set:
+            yield (
+                f"data.{key}: it scales the advantages of answers relative to their group, from which "
+                f"{algorithm.name} does not learn: leave it out, or choose grpo"
             )
 
 

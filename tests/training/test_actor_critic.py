@@ -118,6 +118,17 @@ def test_a_critic_learns_the_expected_reward_and_the_policy_improves(tmp_path):
         ([CRITIC, "algorithm={name: ppo, advantage: {std: batch}}"], "advantages of ppo come from its critic"),
         ([CRITIC, "algorithm.name=ppo", "data.replay={name: success}"], "data.replay: ppo learns from answers of this"),
         ([CRITIC, "algorithm.name=ppo", "policy.dtype=float16"], "policy.dtype: ppo has two losses"),
+        ([CRITIC, "algorithm.name=ppo", "rewards.0.at_least=0.5"], "rewards: at_least adds .* and not with this algor"),
+        ([CRITIC, "algorithm.name=ppo", "data.weighting={}"], "data.weighting: it scales .* ppo does not learn"),
+        (
+            [CRITIC, "algorithm.name=ppo", "data.demonstrations={shaping: 0.1}"],
+            "demonstrations.shaping: it scales",
+        ),
+        ([CRITIC, "algorithm.name=ppo", "data.starts.name=tree_search"], "tree_search gives pieces their .* of ppo"),
+        (
+            [CRITIC, "algorithm.name=ppo", "data.starts={name: token_budgets, args: {budgets: [8, 16], limit: 32}}"],
+            "data.starts: token_budgets adds the credit of sub-groups to advantages, from which ppo does not learn",
+        ),
         (["models={c: {model: x, head: value}}"], "head: value is for another model that is trained"),
         ([CRITIC, "algorithm={name: mix, terms: [{name: ppo}]}"], "terms.0: ppo has a critic, which a mix has no"),
         (

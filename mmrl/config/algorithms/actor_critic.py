@@ -22,6 +22,7 @@ class PPOConfig(PolicyGradientConfig):
     (arXiv:1707.06347, arXiv:1506.02438)."""
 
     objective: ClassVar[str] = "mmrl.training.objectives.actor_critic:ActorCritic"
+    reads_advantages: ClassVar[bool] = False
     name: Literal["ppo"] = "ppo"
     critic: str = "critic"
     """The name of a model of the run with `head: value` (`models`)."""

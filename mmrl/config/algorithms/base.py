@@ -55,6 +55,8 @@ class AlgorithmConfig(ComponentSection):
     experience: ClassVar[ExperienceKind] = "rollouts"
     on_decisions: ClassVar[bool] = False
     """True: the loss is on log-probabilities of sampled decisions, so the sampler must be stochastic."""
+    reads_advantages: ClassVar[bool] = True
+    """False: the loss has other weights than the advantages of answers, so that what scales those has no effect."""
     weight: NonNegativeFloat = 1.0
     """The factor on the gradient, as a term of `mix`; 0: the term is left out."""
     weight_end: NonNegativeFloat | None = None

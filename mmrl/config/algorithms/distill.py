@@ -42,6 +42,7 @@ class DistillConfig(AlgorithmConfig):
     objective: ClassVar[str] = "mmrl.training.objectives.distillation:Distillation"
     velocity_objective: ClassVar[str | None] = "mmrl.training.objectives.step_distillation:StepDistillation"
     on_decisions: ClassVar[bool] = True
+    reads_advantages: ClassVar[bool] = False
     name: Literal["distill"] = "distill"
     teacher: str = "teacher"
     """The name of a model of the run (`models`)."""

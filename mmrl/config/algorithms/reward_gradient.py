@@ -18,6 +18,7 @@ class RewardGradientConfig(AlgorithmConfig):
     """Ascent on rewards that are differentiable, through the autoencoder and the last steps of the sampler."""
 
     objective: ClassVar[str] = "mmrl.training.objectives.reward_gradient:RewardGradient"
+    reads_advantages: ClassVar[bool] = False
     advantage: ClassVar[AdvantageConfig] = AdvantageConfig(name="dr_grpo")  # of rollouts; nothing is learnt from it
     lacking: ClassVar[str] = "has no gradient"
     """The defect, as a clause, of a reward that this algorithm cannot follow."""

@@ -17,6 +17,7 @@ class WholeGroupsConfig(AlgorithmConfig):
     """An algorithm whose loss compares the answers of a group, which must lie in one micro-batch."""
 
     on_decisions: ClassVar[bool] = True
+    reads_advantages: ClassVar[bool] = False
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each key by which a micro-batch would hold a part of a group."""

@@ -7,7 +7,7 @@ sub-groups of different budgets, each group has short and long attempts at its p
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mmrl.checks import check_shapes
+from mmrl.config.train import TrainConfig
 from mmrl.rewards.core.reward_errors import Status
 from mmrl.rewards.core.reward_io import TOTAL, RewardOutput
 from mmrl.rollout_request import RolloutRequest
@@ -74,6 +75,14 @@ class TokenBudgets(StartRule):
             raise ValueError(f"budgets are from 1 to limit, {self.limit} tokens, but are {list(self.budgets)}")
         if self.scale <= 0 or min(self.slope, self.credit) < 0:
             raise ValueError("scale is above 0, slope and credit are 0 or above")
+
+    def errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield a message if the algorithm does not learn from the advantages that credit is added to."""
+        if self.credit and not config.algorithm.reads_advantages:
+            yield (
+                f"data.starts: token_budgets adds the credit of sub-groups to advantages, from which "
+                f"{config.algorithm.name} does not learn: set credit 0, or choose grpo"
+            )
 
     def first(self, requests: Sequence[RolloutRequest], context: StartContext) -> Sequence[RolloutRequest]:
         """Return the requests, each divided into one for each budget.

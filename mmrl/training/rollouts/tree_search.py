@@ -71,8 +71,9 @@ class TreeSearch(StartRule):
     def errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each setting of `config` that would give pieces another advantage than their own."""
         estimator = getattr(config.algorithm, "advantage", None)
-        if not isinstance(estimator, AdvantageConfig) or estimator.baseline != "group":
-            name = config.algorithm.name if estimator is None else estimator.name
+        reads = config.algorithm.reads_advantages
+        if not reads or not isinstance(estimator, AdvantageConfig) or estimator.baseline != "group":
+            name = estimator.name if reads and estimator is not None else config.algorithm.name
             yield (
                 f"algorithm.advantage.name: tree_search gives pieces their advantages, and those of {name} would be "
                 "added: choose one that compares the answers of a group, such as grpo"

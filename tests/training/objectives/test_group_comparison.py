@@ -115,9 +115,13 @@ def test_it_learns(kind, config):
         ("data.demonstrations={}", "data.demonstrations: they are read in other micro-batches than the answers"),
         ("data.group_sampling.name=adaptive", "data.group_sampling.name: adaptive draws a group in several rounds"),
         ("data.group_sampling={name: timed, window: 9.0}", "data.group_sampling.name: timed draws a group in several"),
+        (
+            "data.weighting={}",
+            "data.weighting: it scales the advantages of answers",
+        ),
     ],
 )
-def test_a_setting_that_divides_groups_is_refused(algorithm, setting, message):
+def test_a_setting_that_divides_groups_or_scales_advantages_is_refused(algorithm, setting, message):
     recipe = f"{{name: x, policy: {{kind: vlm, model: x}}, data: {{path: x}}, algorithm: {{name: {algorithm}}}}}"
     assert validation_errors(parse_config(recipe, "x.yaml", ["data.group_sampling.name=dynamic"])) == []
     assert any(error.startswith(message) for error in validation_errors(parse_config(recipe, "x.yaml", [setting])))
