@@ -112,6 +112,24 @@ def test_valid_reward_settings_are_accepted(overrides):
         ([LEARNT, "data.replay={name: selective}"], "data.replay: algorithm.advantage.channels with learn compares"),
         ([LEARNT, "algorithm.kl={coef: 0.1}"], "algorithm.kl.coef: algorithm.advantage.channels with learn compares"),
         ([LEARNT, "training.epochs=2"], "training.updates: algorithm.advantage.channels with learn compares"),
+        ([LEARNT, "algorithm.mismatch={}"], "algorithm.mismatch: algorithm.advantage.channels with learn compares"),
+        (
+            [LEARNT, "algorithm.advantage.trust={}"],
+            "algorithm.advantage.trust: algorithm.advantage.channels with",
+        ),
+        ([LEARNT, "algorithm.advantage.extremes_threshold=1"], "algorithm.advantage.extremes_threshold: algorithm.adv"),
+        ([LEARNT, "rewards.2={name: c, at_least: 0.5}"], "rewards.at_least: algorithm.advantage.channels with learn"),
+        (
+            [LEARNT, "algorithm.name=diffusion_nft"],
+            "algorithm.name: algorithm.advantage.channels with learn is for plain",
+        ),
+        (
+            [
+                "algorithm={name: mix, terms: [{name: grpo, advantage: {channels: [{rewards: [a]}, {rewards: [b], "
+                "learn: {}}]}}, {name: distill}]}"
+            ],
+            "algorithm.terms.0.advantage.channels: with learn, each channel would add the gradients of all terms",
+        ),
         ([CONDITION, CONSTRAINT], "rewards.1.counts_if: b has at_least"),
         ([CONDITION, "rewards.1.weight=0"], "rewards.1.counts_if: b has the weight 0"),
         ([CONDITION, "algorithm.name=gdpo"], "rewards: counts_if decides on a part of the total, which gdpo does not"),

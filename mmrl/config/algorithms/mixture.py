@@ -137,6 +137,10 @@ class MixConfig(AlgorithmConfig):
             elsewhere = term.experience in ("pairs", "answers") or isinstance(term, OnlineDPOConfig)
             if elsewhere or not (term.on_decisions or term.experience == "demonstrations"):
                 yield f"algorithm.terms.{number}: {term.name} is no term of a mix, whose terms are on log-probabilities"
+            advantage = getattr(term, "advantage", None)
+            if any(channel.learn for channel in getattr(advantage, "channels", ())):
+                key = f"algorithm.terms.{number}.advantage.channels"
+                yield f"{key}: with learn, each channel would add the gradients of all terms: choose grpo, without mix"
             for error in term.validation_errors(config.model_copy(update={"algorithm": term})):
                 yield error.replace("algorithm.", f"algorithm.terms.{number}.", 1)
 

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from mmrl.config.rewards import summed
+from mmrl.config.rewards import constrained, summed
 from mmrl.config.section import Section
 
 if TYPE_CHECKING:
     from mmrl.config.algorithms.advantage import AdvantageConfig
     from mmrl.config.train import TrainConfig
+
+
+PLAIN_GRADIENT = "mmrl.training.objectives.policy_gradient:PolicyGradient"
+"""The objective whose gradient, at the first update, is linear in advantages, without a part that has none."""
 
 
 class LearnedWeightConfig(Section):
@@ -71,12 +75,15 @@ def channel_errors(advantage: AdvantageConfig, config: TrainConfig) -> Iterator[
     if config.scoring.renormalise:
         yield f"scoring.renormalise: {key} takes the rewards one by one, so there is no sum to scale: leave it out"
     if any(channel.learn for channel in advantage.channels):
-        yield from _learned_weight_errors(advantage.channels, config)
+        yield from _learned_weight_errors(advantage, config)
 
 
-def _learned_weight_errors(channels: tuple[ChannelConfig, ...], config: TrainConfig) -> Iterator[str]:
+def _learned_weight_errors(advantage: AdvantageConfig, config: TrainConfig) -> Iterator[str]:
     key, data, training = "algorithm.advantage.channels", config.data, config.training
-    if all(channel.learn for channel in channels):
+    if config.algorithm.objective != PLAIN_GRADIENT:
+        name = config.algorithm.name
+        yield f"algorithm.name: {key} with learn is for plain policy gradients, which {name} is not: choose grpo"
+    if all(channel.learn for channel in advantage.channels):
         yield f"{key}: weights are learnt for the good of the channels without learn, and there is none"
     changed = {
         "data.replay": data.replay is not None,
@@ -86,6 +93,11 @@ def _learned_weight_errors(channels: tuple[ChannelConfig, ...], config: TrainCon
         "data.group_sampling": data.group_sampling.name != "fixed",
         "run.overlap": config.run.overlap.is_on,
         "algorithm.kl.coef": bool(getattr(getattr(config.algorithm, "kl", None), "coef", 0)),
+        "algorithm.mismatch": getattr(config.algorithm, "mismatch", None) is not None,
+        "algorithm.advantage.trust": advantage.trust is not None,
+        "algorithm.advantage.duration": advantage.duration is not None,
+        "algorithm.advantage.extremes_threshold": advantage.extremes_threshold is not None,
+        "rewards.at_least": bool(constrained(config.rewards)),
         "training.updates": training.updates * training.epochs != 1,
     }
     for name in (name for name, is_set in changed.items() if is_set):
