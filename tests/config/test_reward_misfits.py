@@ -130,6 +130,11 @@ def test_valid_reward_settings_are_accepted(overrides):
             ],
             "algorithm.terms.0.advantage.channels: with learn, each channel would add the gradients of all terms",
         ),
+        (
+            ["algorithm={name: ddpo, advantage: {name: running, trust: {}}}"],
+            "and running gives other ones: leave one out",
+        ),
+        (["algorithm.advantage={turns: {}, trust: {}}"], "and algorithm.advantage.turns gives other ones"),
         ([CONDITION, CONSTRAINT], "rewards.1.counts_if: b has at_least"),
         ([CONDITION, "rewards.1.weight=0"], "rewards.1.counts_if: b has the weight 0"),
         ([CONDITION, "algorithm.name=gdpo"], "rewards: counts_if decides on a part of the total, which gdpo does not"),

@@ -161,6 +161,9 @@ class AdvantageConfig(ComponentSection):
                 f"algorithm.advantage.turns: turns are compared within groups by one estimator of totals, and {name} "
                 "is none: choose grpo, dr_grpo or rloo"
             )
+        if self.trust is not None and (self.turns is not None or self.baseline in ("history", "branch")):
+            other = name if self.turns is None else "algorithm.advantage.turns"
+            yield f"algorithm.advantage.trust: it weighs whole answers, and {other} gives other ones: leave one out"
         if self.duration is not None and config.environment is None:
             yield "algorithm.advantage.duration: only an environment reports durations: set one, or leave it out"
         if self.duration is not None and (self.turns is not None or self.baseline == "branch"):
