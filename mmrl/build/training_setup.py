@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeGuard
 
@@ -115,6 +115,8 @@ class StageInputs:
 
     samples: Sequence[Sample]
     rewards: Rewards | None
+    term_samples: Mapping[int, Sequence[Sample]] = field(default_factory=dict)
+    """Those of the terms with a `path` of a mix that the stage has and the run does not, by their number."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def build_training_setup(
         staged = staged.model_copy(update={"seed": fold_in(config.seed, number + 1)})
         learner = policy if models is None else models[chosen.train].policy
         iterations = chosen.iterations * config.turns(chosen)
-        own = term_samples if staged.algorithm == config.algorithm else None
+        own = term_samples if staged.algorithm == config.algorithm else inputs.term_samples
         built = _stage(
             staged, staged.algorithm, learner, inputs.samples, inputs.rewards, models, iterations, hacking, own
         )

@@ -330,14 +330,18 @@ def _stage_inputs(
 ) -> StageInputs:
     """Return what a stage learns from: the run's own samples and rewards, unless it names others."""
     staged = config.staged(stage)
+
+    def read(path: str) -> list[Sample]:
+        return _prepare(cast("AnyPolicy", models[stage.train].policy), staged, load_samples(path, config.media))
+
+    terms = {} if staged.algorithm == config.algorithm else samples_of_terms(staged.algorithm, read)
     if stage.data.path is not None or stage.train != POLICY:
-        path = stage.data.path or config.data.path
-        samples = _prepare(cast("AnyPolicy", models[stage.train].policy), staged, load_samples(path, config.media))
+        samples = read(stage.data.path or config.data.path)
     elif stage.rewards is None:
-        return StageInputs(samples, rewards)
+        return StageInputs(samples, rewards, terms)
     if staged.algorithm.experience not in SCORED:
         return StageInputs(samples, None)
-    return StageInputs(samples, stack.enter_context(closing(build_rewards(staged, samples, load_reward))))
+    return StageInputs(samples, stack.enter_context(closing(build_rewards(staged, samples, load_reward))), terms)
 
 
 def evaluate_run(run: Path) -> None:
