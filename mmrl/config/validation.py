@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from string import Formatter
 
 from mmrl.config.algorithms.advantage import ADVANTAGES, AdvantageConfig
-from mmrl.config.algorithms.base import SCORED, KLConfig
+from mmrl.config.algorithms.base import SCORED, AlgorithmConfig, KLConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.blend_validation import blend_errors
 from mmrl.config.controller import controller_errors
@@ -114,8 +114,18 @@ def _weight_errors(config: TrainConfig) -> Iterator[str]:
         yield f"algorithm.weight_end: {config.algorithm.name} is alone, and its weight has no effect: leave it out"
     if getattr(config.algorithm, "path", None) is not None:
         yield f"algorithm.path: {config.algorithm.name} alone learns from data.path: name the data set there"
-    if config.pretraining is not None and config.pretraining.algorithm.weight != 1.0:
+    if config.pretraining is not None:
+        yield from _pretraining_weight_errors(config.pretraining.algorithm)
+
+
+def _pretraining_weight_errors(algorithm: AlgorithmConfig) -> Iterator[str]:
+    """Yield a message for each key of a term of a mix that the algorithm of `pretraining` has."""
+    if algorithm.weight != 1.0:
         yield "pretraining.algorithm.weight: it is alone, so its weight has no effect: leave it out"
+    if algorithm.weight_end is not None:
+        yield "pretraining.algorithm.weight_end: it is alone, so its weight has no effect: leave it out"
+    if getattr(algorithm, "path", None) is not None:
+        yield "pretraining.algorithm.path: it is for terms of a mix: name the data set in pretraining.path"
 
 
 def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> Iterator[str]:
