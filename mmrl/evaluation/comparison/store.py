@@ -90,10 +90,13 @@ class SubjectStore:
         return kept
 
     def append(self, lines: Sequence[ComparisonRow]) -> None:
-        """Append the rows of a batch and flush them to disk."""
+        """Append the rows of a batch and flush them to disk.
+
+        Half of a surrogate pair, as in an answer that a server cut off, becomes a question mark: it could not be read.
+        """
         self.rows_path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(json.dumps(_plain(asdict(line)), ensure_ascii=False) + "\n" for line in lines)
-        append_durably(self.rows_path, text.encode("utf-8", errors="backslashreplace"))
+        append_durably(self.rows_path, text.encode("utf-8", errors="replace"))
 
     def lines(self) -> list[ComparisonRow]:
         """Return all rows.

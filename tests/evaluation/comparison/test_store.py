@@ -39,6 +39,12 @@ def test_store_reads_appended_rows_with_null_as_nan(store):
     assert answers.rows[2].sample == Sample(id="s2", prompt="?", answer=2)  # without its media
 
 
+def test_halves_of_characters_do_not_make_rows_unreadable(store):
+    store.append([line(3, 2, answer="four \ud83d", status={"x": "error"}, reasons={"x": "no file \udcff.png"})])
+    assert (store.lines()[3].answer, store.lines()[3].reasons) == ("four ?", {"x": "no file ?.png"})
+    assert len(store.resume([2, 1, 1])) == 4
+
+
 def test_truncated_store_keeps_whole_batches(store):
     whole = store.rows_path.read_bytes()
     first = whole.index(b"\n", whole.index(b"\n") + 1) + 1  # the end of the first batch
