@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,10 +18,10 @@ from pathlib import Path
 def replacing(path: Path, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path` on success and delete it on an error.
 
-    Several processes may replace a file at once, but only one durably: its temporary name is the same in every process,
-    so that the next write removes what a killed process left.
+    Several threads and processes may replace a file at once, but only one durably: its temporary name is the same in
+    every process, so that the next write removes what a killed process left.
     """
-    draft = path.with_name(f".{path.name}.tmp" if durable else f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.tmp" if durable else f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         with named_in_errors(path, draft):
             yield draft

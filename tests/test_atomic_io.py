@@ -20,6 +20,16 @@ def test_files_are_replaced_atomically(tmp_path, durable):
     assert path.read_text() == "new" and os.listdir(tmp_path) == ["a.txt"]
 
 
+def test_threads_that_replace_a_file_at_once_have_drafts_of_their_own(tmp_path):
+    path = tmp_path / "a.txt"
+    with replacing(path) as one:
+        one.write_text("one")
+        with replacing(path) as other:
+            other.write_text("other")
+        assert path.read_text() == "other"
+    assert path.read_text() == "one" and os.listdir(tmp_path) == ["a.txt"]
+
+
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 def test_errors_keep_the_old_file_and_remove_the_draft(tmp_path, durable, error):
