@@ -27,6 +27,12 @@ def parse(text: str, *overrides: str) -> TrainConfig:
     return parse_config(text, "tiny.yaml", overrides)
 
 
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 7)
+)
+"""A short text whose anchors stand for millions of entries."""
+
+
 def problems(text: str, *overrides: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         parse(text, *overrides)
@@ -242,6 +248,12 @@ def test_duplicate_keys_are_reported_with_both_lines():
         ("- 1", "tiny.yaml: got a list, expected a map"),
         ("name: \x00", "tiny.yaml: not valid YAML"),
         ("1: x", "1 is not a key of TrainConfig"),
+        ("name: a\nseed: " + "1" * 5000, "tiny.yaml:2: seed cannot be read: Exceeds the limit"),
+        ("name: !!int a", "tiny.yaml:1: name cannot be read: invalid literal"),
+        ("!!float a: 1", "tiny.yaml:1: a cannot be read: could not convert"),
+        ("name: a\nx: " + "[" * 2000 + "]" * 2000, "tiny.yaml:2: nested in more than 100 levels"),
+        (LAUGHS, "tiny.yaml: its anchors stand for more than"),
+        ("policy: {kind: [vlm], model: x}", "tiny.yaml:1: policy.kind: got"),
     ],
 )
 def test_documents_that_are_no_recipe_are_rejected(text, message):

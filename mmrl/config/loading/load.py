@@ -118,7 +118,7 @@ def dump_config(config: TrainConfig) -> str:
 def _with_sampling_kinds(document: dict[str, Any]) -> dict[str, Any]:
     """The document with the kind of each sampling section filled in, which follows from the policy's."""
     policy = document.get("policy")
-    kind = SAMPLING_OF.get(policy.get("kind", "pipeline")) if isinstance(policy, dict) else None
+    kind = SAMPLING_OF.get(str(policy.get("kind", "pipeline"))) if isinstance(policy, dict) else None
     if kind is None:
         return document
     filled = dict(document)
