@@ -199,7 +199,8 @@ class GrowingSampler(PromptSource):
             return []
         scores = np.array([np.nan if each.score is None else each.score for each in ready])
         most = max(1e-12, *self._scores.values(), *(each.score or 0.0 for each in ready))
-        odds = np.where(np.isnan(scores), most, scores) + 1e-12 * most  # those of score 0 fill up what is missing
+        # A regret is a little below 0 where the mean of equal rewards is rounded up; those of score 0 fill up the rest.
+        odds = np.where(np.isnan(scores), most, np.maximum(scores, 0.0)) + 1e-12 * most
         self._draws += 1
         rng = np.random.default_rng([self._seed, self._draws, DRAW_STREAM])
         places = rng.choice(len(ready), count, replace=False, p=odds / odds.sum())

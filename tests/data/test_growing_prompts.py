@@ -228,3 +228,11 @@ def test_parent_by_default_has_any_answer():
     places = {Continued().wanted_answer(SAMPLES[0], 0, [0.0, 1.0, 2.0], rng) for _ in range(50)}
     assert places == {0, 1, 2} and Continued().wanted_answer(SAMPLES[0], 0, [], rng) is None
     assert Parent(SAMPLES[0], 1.0).depth == 0
+
+
+def test_groups_of_equal_rewards_whose_mean_is_rounded_up_are_drawn():
+    assert max([0.1] * 3) < np.mean([0.1] * 3)
+    sampler = GrowingSampler(SAMPLES, 4, 0, LongerPrompt(), parents="uniform", add=2)
+    for _ in range(4):
+        sampler.learn([Outcome(each, [0.1] * 3, []) for each in sampler.next()])
+    assert len(sampler.added) == 8
