@@ -135,21 +135,26 @@ def trained_names(config: TrainConfig) -> list[str]:
     return [POLICY, *(name for name, model in config.models.items() if model.trained and model.head == "text")]
 
 
+def _followed(config: TrainConfig, name: str) -> NamedModelConfig | None:
+    """Return the section of a model of the run, of a snapshot that of its model; None: it is the policy.
+
+    Snapshots follow no snapshots, which `model_errors` refuses.
+    """
+    model = config.models.get(name)
+    if model is not None and model.of is not None:
+        model = config.models.get(model.of)
+    return None if model is None or model.of is not None else model
+
+
 def kind_of(config: TrainConfig, name: str) -> str:
     """Return the kind of a model of the run; a snapshot has that of its model."""
-    model = config.models.get(name)
-    if model is None:
-        return config.policy.kind
-    if model.of is not None:
-        return kind_of(config, model.of) if model.of != name else config.policy.kind
-    return model.kind or config.policy.kind
+    model = _followed(config, name)
+    return config.policy.kind if model is None else model.kind or config.policy.kind
 
 
 def sampling_of(config: TrainConfig, name: str) -> AnySamplingConfig:
     """Return how a model of the run writes or draws, in training; a snapshot does it as its model."""
-    model = config.models.get(name)
-    if model is not None and model.of is not None:
-        return sampling_of(config, model.of)
+    model = _followed(config, name)
     kind = kind_of(config, name)
     if model is not None and model.sampling is not None:
         return model.sampling

@@ -24,6 +24,7 @@ BALANCED = "algorithm={{name: mix, terms: [{{name: grpo}}{1}], balance: {0}}}"
         (["models={t: {model: x, train: lora}}"], r"models.t.train: no stage trains it"),
         (["models={t: {of: policy, train: full}}"], "follows a model and is not trained itself"),
         (["models={t: {model: x, optimizer: {lr: 0.1}}}"], "an optimizer of a trained model alone"),
+        (["models={s: {of: t}, t: {of: s}}"], "models.s.of: t is not trained here; snapshots follow policy"),
         (["models={t: {model: x}, s: {of: t}}"], "models.s.of: t is not trained here; snapshots follow policy"),
         ([*PARTNER, "optimizer.schedule=cosine"], "models.partner.optimizer.schedule: cosine ends with the run"),
         ([REPHRASED, "algorithm={name: online_dpo}"], "data.starts: a pair is two answers to the same prompt"),
