@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from mmrl.data import DataError, Sample
-from mmrl.data.media.bad_media import decode, exclude_bad_media, find_bad_media
+from mmrl.data.media.bad_media import check_media_files, decode, exclude_bad_media, find_bad_media
 from mmrl.data.media.sample_media import media_of
 from tests.data.media_files import few_colours, gif_uri, moving_square, png_uri, write_clip
 
@@ -57,6 +57,13 @@ def test_exclude_drops_bad_samples_and_keeps_the_order(samples):
 def test_exclude_raises_if_no_sample_is_left(samples):
     with pytest.raises(DataError, match=r"no sample is left: all 2 have bad media, the first .*cut\.png"):
         exclude_bad_media([samples[1], samples[3]])
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_pictures_that_are_too_large_to_decode_are_found_before_training(files, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 3000)
+    with pytest.raises(DataError, match=r"good\.png: has 4,096 pixels, .* save it with fewer pixels, .*'a'"):
+        check_media_files([Sample(id="a", prompt="x", images=(files["good.png"],))])
 
 
 def test_shared_files_are_decoded_once(files):

@@ -46,7 +46,8 @@ class UsableSamples:
 def check_media_files(samples: Sequence[Sample]) -> None:
     """Check that all media of the samples exist and that images can be opened, before training.
 
-    Images are opened but not decoded, which takes microseconds: a truncated one is detected when it is used.
+    Images are opened but not decoded, which takes microseconds. One with too many pixels is found now, a truncated one
+    when it is used.
 
     Raises:
         DataError: files cannot be used; the message has one line for each of the first ones.
@@ -116,8 +117,11 @@ def _check_file(medium: Medium, reference: str, sample_id: str) -> None:
         problem = "is a folder" if Path(reference).is_dir() else "there is no such file"
         raise media_error(reference, sample_id, problem)
     if not is_video(medium, reference):
-        with as_data_errors(reference, sample_id, "picture", BROKEN), Image.open(media_source(reference)):
-            pass
+        with as_data_errors(reference, sample_id, "picture", BROKEN), Image.open(media_source(reference)) as picture:
+            pixels, most = picture.width * picture.height, Image.MAX_IMAGE_PIXELS
+        if most is not None and pixels > most:  # decoding it would raise, in the middle of training
+            problem = f"has {pixels:,} pixels, more than the {most:,} that are safe to decode: "
+            raise media_error(reference, sample_id, problem + "save it with fewer pixels, or leave it out")
 
 
 def _listed(problems: dict[str, tuple[str, ...]]) -> str:
