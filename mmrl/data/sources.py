@@ -34,6 +34,8 @@ _HUB = re.compile(r"hf:(?P<name>[^:]+)(?::(?P<split>[^:]+))?")
 _LISTS = ("images", "videos")
 _ASKS = {"prompt", "messages", "conditions", *CONDITION_KEYS}
 """The keys of which a sample has at least one."""
+MOST_CHARACTERS = 2**31 - 1
+"""Characters of a CSV cell, which may be a picture as a data URI; Python's own limit is 131,072."""
 _SIGNATURES = (
     (b"\x89PNG", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -147,6 +149,7 @@ def _scan_rows(path: str, columns: Mapping[str, str]) -> Iterator[Line]:
 
 def _csv_rows(path: str) -> Iterator[dict[str, Any]]:
     """Yield the rows of a CSV file in UTF-8; an empty cell is None."""
+    csv.field_size_limit(MOST_CHARACTERS)
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -190,8 +193,7 @@ def _data_set(path: str) -> Any:
     try:
         if folder is not None:
             found = datasets.load_from_disk(str(folder))
-            split = path.removeprefix(str(folder)).lstrip(":")
-            return _split(found, split, path)
+            return _split(found, "" if folder == Path(path) else path.rpartition(":")[2], path)
         hub = _HUB.fullmatch(path)
         if hub is None:
             raise DataError(f"{path}: write hf:owner/name:split")

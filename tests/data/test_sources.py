@@ -77,6 +77,16 @@ def test_parquet_folders_and_datasets_hold_equal_samples(table, tmp_path, monkey
         load_source(str(tmp_path / "splits"))
 
 
+@pytest.mark.parametrize(
+    "form", ["splits:test", "./splits:test", "splits/:test", "{0}/splits:test", "{0}//splits:test"]
+)
+def test_a_split_of_a_saved_folder_is_found_by_any_path_to_it(form, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parts = {name: datasets.Dataset.from_dict({"prompt": [name]}) for name in ("train", "test")}
+    datasets.DatasetDict(parts).save_to_disk("splits")
+    assert [sample.prompt for sample in load_source(form.format(tmp_path))] == ["test"]
+
+
 def test_json_lines_are_read_with_relative_media(tmp_path):
     write_samples([Sample(id="a", prompt="x", images=("p/a.png",))], tmp_path / "a.jsonl")
     assert load_source(str(tmp_path / "a.jsonl"))[0].images == (f"{tmp_path}/p/a.png",)
@@ -132,6 +142,12 @@ def test_csv_rows_are_samples_and_other_columns_metadata(tmp_path):
         ("1", "a red circle", {"level": "1"}),
         ("2", "a blue square, large", {}),
     ]
+
+
+def test_a_csv_cell_may_have_a_picture(tmp_path):
+    file, picture = tmp_path / "mine.csv", "data:image/png;base64," + "A" * 200_000
+    file.write_text(f'prompt,images\na,"{picture}"\n')
+    assert load_source(str(file))[0].images == (picture,)
 
 
 @pytest.mark.parametrize(
