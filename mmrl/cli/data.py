@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,8 +27,22 @@ app = typer.Typer(
 
 
 def _file_option(help: str) -> Any:
-    """Return the option of a file that a command writes at its end; a folder in its place is refused at once."""
-    return typer.Option(metavar="FILE", dir_okay=False, help=help)
+    """Return the option of a file that a command writes at its end; what cannot be written is refused at once."""
+    return typer.Option(metavar="FILE", dir_okay=False, writable=True, callback=_checked_place, help=help)
+
+
+def _checked_place(path: Path | None) -> Path | None:
+    """Return the path of a file that can be written, in a folder that is there or can be made.
+
+    Raises:
+        typer.BadParameter: a file is in the way, or the folder is read-only.
+    """
+    there = None if path is None else next((each for each in path.parents if os.path.exists(each)), None)
+    if there is not None and not there.is_dir():
+        raise typer.BadParameter(f"{there} is a file")
+    if there is not None and not os.access(there, os.W_OK | os.X_OK):
+        raise typer.BadParameter(f"{there} is read-only")
+    return path
 
 
 Source = Annotated[
@@ -137,7 +152,14 @@ def traces(
 def pivots(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy, the environment and data.path.")],
     out: Annotated[
-        Path, typer.Argument(metavar="FILE", dir_okay=False, help="The JSON Lines file of the steps that are kept.")
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            dir_okay=False,
+            writable=True,
+            callback=_checked_place,
+            help="The JSON Lines file of the steps that are kept.",
+        ),
     ],
     overrides: Overrides = None,
     below: Annotated[
@@ -297,6 +319,10 @@ def pairs(
 ) -> None:
     """Pair a policy's right answers with its wrong ones to the same prompt, for mpo or dpo."""
     from mmrl.cli.console import console
+    from mmrl.config import ConfigError
+
+    if online is not None and online.resolve() == out.resolve():
+        raise ConfigError(f"--online: {online} is the file of the pairs (--out), which it would replace: name another")
     from mmrl.data.sources import write_source
     from mmrl.workflows.prompt_filter import check_bounds, solved_sometimes
     from mmrl.workflows.sampled_pairs import sampled_pairs

@@ -66,6 +66,18 @@ def test_a_folder_in_the_place_of_the_file_is_refused_before_any_answer(folder, 
     assert result.exit_code == 2 and "Invalid value for '--out'" in result.output
 
 
+@pytest.mark.parametrize("command", ["filter", "select", "pairs", "demonstrate", "angles"])
+def test_a_file_that_cannot_be_written_is_refused_before_any_answer(folder, command):
+    result = run(command, "shapes-reasoning", "data.path=good.jsonl", "--out", "good.jsonl/kept.jsonl")
+    assert result.exit_code == 2 and "good.jsonl is a file" in " ".join(result.output.split())
+
+
+def test_pairs_and_prompts_are_not_written_to_one_file(folder):
+    words = ("shapes-reasoning", "data.path=good.jsonl", "--out", "kept.jsonl", "--online", "./kept.jsonl")
+    result = run("pairs", *words)
+    assert result.exit_code == 2 and "--online" in result.output
+
+
 @pytest.mark.integration
 def test_prepared_media_are_read_by_training(folder):
     changes = ["media.video.fps=8", "media.video.max_frames=4", "media.video.max_pixels=900"]
