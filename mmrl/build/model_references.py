@@ -101,7 +101,8 @@ def resolve_model(text: str, kind: ModelKind = "pipeline", api_key_env: str = ""
         ConfigError: The run has no such checkpoint, or the address of a server is wrong.
         RunError: The checkpoint is damaged.
     """
-    folder, _, which = text.rpartition("@") if "@" in text else (text, "", LAST)
+    is_whole = "@" not in text or (Path(text) / CONFIG).is_file()  # the @ may be in the name of a folder
+    folder, _, which = (text, "", LAST) if is_whole else text.rpartition("@")
     if folder and which.startswith(("http://", "https://")):
         return ModelRef(text, _served(folder, which, api_key_env), TokenSamplingConfig(), None, None, 0)
     if not (Path(folder) / CONFIG).is_file():

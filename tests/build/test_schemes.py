@@ -9,9 +9,11 @@ import pytest
 
 from mmrl.build import schemes
 from mmrl.build.datasets import load_samples
+from mmrl.build.model_references import resolve_model
 from mmrl.build.policies import resolve_model_path
+from mmrl.config.loading.load import dump_config, load_config
 from mmrl.config.policy import PolicyConfig, VLMConfig
-from mmrl.errors import ConfigError
+from mmrl.errors import ConfigError, RunError
 from mmrl.workflows.compare.inputs import SampleSource, read_samples
 
 PACKAGE = """
@@ -87,3 +89,12 @@ def test_every_override_names_a_shipped_protocol():
     for name in protocol_names():
         changed = load_protocol(name).overridden(BENCHMARK_DATA.overrides(name))
         assert len({metric.label for metric in changed.metrics}) == len(changed.metrics)
+
+
+def test_a_run_in_a_folder_with_an_at_sign_is_a_run(tmp_path):
+    run = tmp_path / "me@host" / "run"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(dump_config(load_config("quickstart")))
+    assert resolve_model(f"{run}@base").run is not None
+    with pytest.raises(RunError, match="checkpoint"):
+        resolve_model(str(run))
