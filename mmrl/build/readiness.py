@@ -7,6 +7,8 @@ from pathlib import Path
 
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import missing_folder
+from mmrl.config.algorithms.base import AlgorithmConfig
+from mmrl.config.algorithms.mixture import MixConfig
 from mmrl.config.train import TrainConfig
 from mmrl.data.prompts import check_enough
 from mmrl.errors import ConfigError, DataError
@@ -50,9 +52,19 @@ def _files(config: TrainConfig) -> Iterator[tuple[str, str]]:
     """Yield the keys and paths of all but folders and data sets of the Hub, each path once."""
     data = config.data
     paths = {"data.path": data.path, "data.validation": data.validation, "data.heldout": data.heldout}
-    paths |= {f"stages.{number}.data.path": stage.data.path for number, stage in enumerate(config.stages)}
+    paths |= {} if config.pretraining is None else {"pretraining.path": config.pretraining.path}
+    paths |= _paths_of_terms("algorithm", config.algorithm)
+    for number, stage in enumerate(config.stages):
+        paths |= {f"stages.{number}.data.path": stage.data.path}
+        paths |= _paths_of_terms(f"stages.{number}.algorithm", stage.algorithm)
     seen = set()
     for key, path in paths.items():
         if path and path not in seen and not path.startswith("hf:") and not Path(path.partition(":")[0]).is_dir():
             seen.add(path)
             yield key, path
+
+
+def _paths_of_terms(key: str, algorithm: AlgorithmConfig | None) -> dict[str, str | None]:
+    """Return the paths of the terms of a mix by their keys; `key` is that of the mix."""
+    terms = algorithm.terms if isinstance(algorithm, MixConfig) else ()
+    return {f"{key}.terms.{number}.path": getattr(term, "path", None) for number, term in enumerate(terms)}

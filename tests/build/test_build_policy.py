@@ -26,6 +26,19 @@ def test_a_dry_run_names_a_folder_that_is_not_there():
     assert problem.startswith("policy.model: ./none: there is no such folder")
 
 
+def test_a_dry_run_names_the_data_sets_of_pretraining_and_of_terms_that_are_not_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mix = "{name: mix, terms: [{name: grpo}, {name: sft, path: %s.jsonl}]}"
+    stage = "stages=[{iterations: 1, algorithm: %s}]" % (mix % "third")
+    words = ["pretraining={iterations: 1, path: first.jsonl}", "algorithm=" + mix % "second", stage]
+    found = missing(load_config("shapes-reasoning", words))
+    assert [problem.partition(".jsonl")[0] for problem in found] == [
+        "pretraining.path: first",
+        "algorithm.terms.1.path: second",
+        "stages.0.algorithm.terms.1.path: third",
+    ]
+
+
 def test_an_unknown_device_is_named():
     with pytest.raises(
         ConfigError, match=r"^policy.device: tpu cannot be used on this machine \(.*\): set auto, or cpu$"
