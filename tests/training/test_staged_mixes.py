@@ -1,4 +1,4 @@
-"""A stage with a mix of its own, whose terms name data sets."""
+"""A stage with another mix than the run, whose terms name data sets."""
 
 from __future__ import annotations
 
