@@ -165,7 +165,7 @@ class TrainingLoop:
         else:
             experience, gap = self._learn_collected(phases, accumulator)
         with phases("update"):
-            self.objective.finish_iteration(self.learner.updates)
+            self.objective.finish_iteration(self._leading.updates)
             if self.models is not None:
                 self.models.finish_iteration(self.step + 1)
         accumulated = accumulator.over_processes().values()

@@ -9,8 +9,10 @@ from mmrl.config.algorithms.forward_process import DiffusionNFTConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.algorithms.preference import MPOConfig
 from mmrl.config.algorithms.supervised import SFTConfig
+from mmrl.config.training import OptimizerConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.policy import Capability
+from mmrl.training.learner import Learner
 from mmrl.training.objectives.imitation import SupervisedLearning
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
@@ -156,3 +158,24 @@ def test_a_stage_has_a_factor_on_the_learning_rate(tmp_path):
         rates.append(run.iterate()[0]["learning_rate"])
         assert rates == pytest.approx([0.3 * scale, 0.3])
     assert moved[0.1] == pytest.approx(0.1 * moved[1.0], rel=1e-3)
+
+
+def test_an_objective_counts_the_updates_of_the_model_that_its_stage_trains(tmp_path):
+    """The decay of a painter's old policy grows with the updates of the painter, and not with those of the policy."""
+    policy, painter = TokenPolicy(), TokenPolicy(seed=1)
+    counted = []
+
+    class Counting(PolicyGradient):
+        def finish_iteration(self, updates: int) -> None:
+            counted.append(updates)
+
+    online = source(policy)
+    first = Stage(online, Counting(policy, GRPOConfig()), 3)
+    second = Stage(source(painter), Counting(painter, GRPOConfig()), model="painter")
+    stages = StagedSource([first, second])
+    others = {"painter": Learner(painter, OptimizerConfig(lr=0.1), "float32")}
+    run = trainer(tmp_path / "run", online, objective=StagedObjective(stages), others=others)
+    run.source = stages
+    for _ in range(5):
+        run.iterate()
+    assert counted == [1, 2, 3, 1, 2]
