@@ -24,7 +24,7 @@ Values = Mapping[str, Floats]  # by arm: [P, S]
 IntervalOf = Callable[[Floats], Interval]  # of differences [P, S]
 
 _ARM = r"[^\s<>=]+(?:=[^\s<>]+)?"
-_EQUAL = re.compile(rf"(?P<first>{_ARM}) = (?P<second>{_ARM}) within (?P<margin>[\d.]+)")
+_EQUAL = re.compile(rf"(?P<first>{_ARM}) = (?P<second>{_ARM}) within (?P<margin>(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)")
 _MONOTONE = re.compile(r"(?P<direction>increasing|decreasing) in (?P<name>\S+)")
 
 

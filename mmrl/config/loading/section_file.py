@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mmrl.config.loading.load import drop_unknown_keys
+from mmrl.config.loading.load import EXPECTED, IN_PLACE_OF_NULL, drop_unknown_keys
 from mmrl.config.loading.overrides import COMMAND_LINE
-from mmrl.config.loading.schema import dotted
+from mmrl.config.loading.schema import dotted, section_for
 from mmrl.config.loading.yaml_text import Path as Key
 from mmrl.config.loading.yaml_text import parse_yaml
 from mmrl.config.section import Section
@@ -82,8 +82,26 @@ def check_map(
         checked = section.model_validate(known, strict=True)
     except ValidationError as err:
         for error in err.errors(include_url=False):
-            missing = error["type"] == "missing"
-            report(error["loc"], " is missing" if missing else f": got {error['input']!r:.80}: {error['msg']}")
+            if error["loc"]:
+                report(error["loc"], _explanation(section, error))
+            else:
+                problems.append(f"{path}: {error['msg'].removeprefix('Value error, ')}")
     if problems:
         raise ConfigError("\n".join(problems))
     return checked
+
+
+def _explanation(section: type[Section], error: Any) -> str:
+    """Return what is wrong with the value of a key, by one of pydantic's errors, as text that follows the key."""
+    kind, message = error["type"], error["msg"].removeprefix("Input should be ")
+    if kind == "missing":
+        return " is missing"
+    if kind == "value_error":
+        return f": {message.removeprefix('Value error, ')}"
+    expected = EXPECTED.get(kind, message)
+    instead = IN_PLACE_OF_NULL.get(expected, "") if error["input"] is None else ""
+    if kind == "model_type" and len(error["loc"]) == 1:
+        inner = section_for(section.model_fields[error["loc"][0]].annotation, error["input"])
+        expected += f" of {', '.join(inner.model_fields)}" if inner else ""
+    got = "null" if error["input"] is None else repr(error["input"])
+    return f": got {got:.80}, expected {expected}{instead}"
