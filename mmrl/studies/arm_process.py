@@ -19,7 +19,6 @@ from typing import Any
 from mmrl.atomic_io import replace_text
 from mmrl.config.loading.load import dump_config, load_config
 from mmrl.config.train import TrainConfig
-from mmrl.errors import ConfigError
 from mmrl.studies.arm_cache import (
     INFERENCE_DONE,
     INFERENCE_REQUESTED,
@@ -63,25 +62,18 @@ def _train(config: TrainConfig, folder: ArmFolder) -> None:
 
 def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
     """Evaluate the last checkpoint under other settings of inference, into a folder like that of a run."""
-    from mmrl.build.config_checks import check
     from mmrl.build.datasets import load_samples
     from mmrl.build.load_models import build_models, load_trained
-    from mmrl.build.policies import build_policy, prepare_samples, without_exploration
+    from mmrl.build.policies import build_policy, prepare_samples
     from mmrl.build.reward_suites import replace_named_rewards
-    from mmrl.config.training import EvaluationConfig
     from mmrl.rewards.core.routing import SharedLoader
+    from mmrl.studies.inference_settings import check_inference, evaluated_with
     from mmrl.training.run.run_folder import CONFIG, load_run
     from mmrl.workflows.train import Evaluator
 
     settings = json.loads((out / INFERENCE_REQUESTED).read_text(encoding="utf-8"))
-    if changes := settings.pop("sampling", None):
-        own = config.evaluation.sampling or without_exploration(config.sampling)
-        sampling = type(own).model_validate(own.model_dump() | changes)
-        config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"sampling": sampling})})
-    if blends := {key: settings.pop(key) for key in ("logits", "heads", "original_prompt") if key in settings}:
-        evaluation = EvaluationConfig.model_validate(config.evaluation.model_dump() | blends)
-        config = config.model_copy(update={"evaluation": evaluation})
-        check(config)
+    check_inference(config, settings)
+    config = evaluated_with(config, settings)
     replace_text(out / CONFIG, dump_config(config))
     policy: Any = build_policy(config.policy, config.sampling, config.media, config.environment)
     trained = load_run(folder.run)
@@ -107,9 +99,6 @@ def _settings_of_inference(policy: Any, settings: dict[str, Any]) -> Iterator[No
     from mmrl.generation.inference import lora_strength, reward_guidance, rl_guidance
     from mmrl.rewards import load
 
-    if unknown := settings.keys() - {"rlg", "lora_strength", "guide"}:
-        known = "rlg, lora_strength, guide, logits, heads, original_prompt and sampling"
-        raise ConfigError(f"inference.{min(unknown)}: there are {known}")
     with ExitStack() as stack:
         if (strength := settings.get("lora_strength")) is not None:
             stack.enter_context(lora_strength(policy.pipeline, strength))

@@ -19,6 +19,7 @@ from mmrl.atomic_io import replace_text
 from mmrl.build.config_checks import check
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import load_config
+from mmrl.config.loading.overrides import COMMAND_LINE
 from mmrl.config.train import TrainConfig
 from mmrl.config.training import EvaluationConfig
 from mmrl.errors import ConfigError, RunError
@@ -27,6 +28,7 @@ from mmrl.sigterm import handling_sigterm
 from mmrl.studies.arm_cache import INFERENCE_DONE, ArmFolder, find_arm, library_versions
 from mmrl.studies.claims import BASE
 from mmrl.studies.experiment import run_experiment
+from mmrl.studies.inference_settings import check_inference
 from mmrl.studies.measures import common_samples, curve, measure, measured_before_training, sampled_rows
 from mmrl.studies.result_page import write_study_page
 from mmrl.studies.scoring import score_study
@@ -155,12 +157,17 @@ def arm_config(study: Study, arm: str, seed: int, options: StudyOptions) -> tupl
     overrides += [f"seed={seed}", "run.trackers=[]"]
     if options.device is not None:
         overrides.append(f"policy.device={json.dumps(options.device)}")
+    place = f"{study.path}, arm {arm}"
+    if "seed" in patch:
+        raise ConfigError(f"{place}: seed: all arms of a study have the same seeds: set them with the key `seeds`")
     try:
         config = load_config(recipe, overrides + budget_overrides(study))
         config = _trained_for(config, planned_iterations(study, config))
+        if inference:
+            check_inference(config, inference)
     except ConfigError as err:
-        text = str(err).replace("command line", f"{study.path}, arm {arm}")
-        raise ConfigError(text) from None
+        text = str(err).replace(COMMAND_LINE, place)
+        raise ConfigError(text if str(study.path) in text else f"{place}: {text}") from None
     _check_evaluations(study, arm, config)
     return config, inference
 
@@ -365,6 +372,8 @@ def bill(study: Study, options: StudyOptions) -> list[tuple[str, str]]:
         state = "to be trained" if cost is None else f"trained already in {cost:.0f} CPU-seconds"
         how = f", evaluated with {json.dumps(inference)}" if inference else ""
         amount = f"{plan.iterations} iterations, {plan.trajectories * plan.iterations} rows"
+        if (budget := study.config.budget) is not None and budget.cpu_seconds is not None:
+            amount = f"{budget.cpu_seconds:g} CPU-seconds of iterations of {plan.trajectories} rows"
         if config.training.max_tokens is not None:
             amount = f"{config.training.max_tokens} tokens, at most {amount}"
         rows.append((arm, f"{amount}{how}; seed {rule.start}: {state}"))

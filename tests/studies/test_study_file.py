@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from mmrl.build.config_checks import check
+from mmrl.build.policies import without_exploration
 from mmrl.errors import ConfigError
-from mmrl.studies.runner import StudyOptions, arm_config
+from mmrl.studies.inference_settings import evaluated_with
+from mmrl.studies.runner import StudyOptions, arm_config, bill
 from mmrl.studies.study import list_studies, load_study
 
 GOOD = """\
@@ -111,3 +114,61 @@ def test_the_best_of_more_answers_than_are_drawn_is_refused_before_training(tmp_
         arm_config(study, "a", 0, StudyOptions())
     study = load_study(write(tmp_path, GOOD + best % 16))
     assert arm_config(study, "a", 0, StudyOptions())[0].evaluation.samples == 16
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("inference.rgl: 1.5", r"inference\.rgl is no setting of inference: did you mean rlg\?"),
+        (
+            "inference.best_of: 4",
+            r"inference\.best_of is no setting of inference: there are rlg, lora_strength, guide, ",
+        ),
+        ("inference.rlg: fast", r"inference\.rlg: got 'fast', expected a number"),
+        ("inference.guide: clip_score", r"inference\.guide: got 'clip_score', expected a map of weights by reward"),
+        (
+            "inference.guide.clip_skore: 1",
+            r"inference\.guide: there is no reward 'clip_skore': did you mean clip_score",
+        ),
+        ("inference.lora_strength: 0.5", r"there is no LoRA with policy\.train: full; use inference\.rlg"),
+        (
+            "inference.sampling.stepz: 4",
+            r"sampling\.stepz is not a key of SamplingConfig: did you mean inference\.samp",
+        ),
+        ("inference.logits: {base: 1}", r"inference\.logits: policies of kind pipeline add no logits"),
+        ("recipe: shapes-reasoning, inference.rlg: 2", r"inference\.rlg: policies of kind vlm have no denoisers"),
+    ],
+)
+def test_a_wrong_setting_of_inference_is_refused_before_training(setting, message, tmp_path):
+    study = load_study(write(tmp_path, GOOD.replace("  b: {}", f"  b: {{{setting}}}")))
+    with pytest.raises(ConfigError, match=rf"x\.yaml, arm b: .*{message}"):
+        arm_config(study, "b", 0, StudyOptions())
+
+
+def test_settings_of_inference_leave_the_trained_configuration_as_it_is(tmp_path):
+    text = GOOD.replace("  b: {}", "  b: {optimizer.lr: 1.0e-4, inference.sampling.steps: 4, inference.rlg: 2}")
+    study = load_study(write(tmp_path, text))
+    config, settings = arm_config(study, "b", 0, StudyOptions())
+    assert config == arm_config(study, "a", 0, StudyOptions())[0]
+    changed = evaluated_with(config, settings)
+    own = without_exploration(config.sampling)
+    assert changed.evaluation.sampling == own.model_copy(update={"steps": 4})
+    assert changed.sampling == config.sampling
+
+
+def test_a_seed_of_an_arm_is_refused(tmp_path):
+    study = load_study(write(tmp_path, GOOD.replace("  b: {}", "  b: {seed: 5}")))
+    with pytest.raises(ConfigError, match=r"x\.yaml, arm b: seed: .* with the key `seeds`"):
+        arm_config(study, "b", 0, StudyOptions())
+
+
+def test_rows_that_are_no_whole_number_of_iterations_name_the_arm(tmp_path):
+    study = load_study(write(tmp_path, GOOD + "budget: {rows: 17}\n"))
+    with pytest.raises(ConfigError, match=r"x\.yaml, arm a: budget\.rows: 17 rows are no whole number"):
+        arm_config(study, "a", 0, StudyOptions())
+
+
+def test_the_bill_of_a_budget_in_cpu_seconds_states_these(tmp_path):
+    study = load_study(write(tmp_path, GOOD + "budget: {cpu_seconds: 90}\n"))
+    rows = dict(bill(study, StudyOptions(root=tmp_path / "runs")))
+    assert re.fullmatch(r"90 CPU-seconds of iterations of \d+ rows; seed 0: to be trained", rows["a"])
