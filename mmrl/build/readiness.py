@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import missing_folder
@@ -19,13 +20,13 @@ from mmrl.rewards.core.reward_errors import RewardError
 def missing(config: TrainConfig) -> list[str]:
     """Return one message for each reward and data file of a run that would stop its training, with its key.
 
-    So does a policy whose model is a folder that is not there. Rewards are looked up and not built, so no weights are
-    loaded. Data sets in folders and of the Hub are not read.
+    So does a policy whose model is a folder that is not there. Rewards are looked up with their arguments and
+    not built, so no weights are loaded. Data sets in folders and of the Hub are not read.
     """
     found = [problem] if (problem := missing_folder(config.policy)) else []
-    for key, name in _rewards(config):
+    for key, name, args in _rewards(config):
         try:
-            reward_class(name)
+            reward_class(name, args)
         except (RewardError, ConfigError) as err:
             found.append(f"{key}: {err}")
     for key, path in _files(config):
@@ -38,14 +39,15 @@ def missing(config: TrainConfig) -> list[str]:
     return found
 
 
-def _rewards(config: TrainConfig) -> Iterator[tuple[str, str]]:
+def _rewards(config: TrainConfig) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield the key, the name and the arguments of each reward."""
     for number, reward in enumerate(config.rewards):
-        yield f"rewards.{number}.name", reward.name
+        yield f"rewards.{number}", reward.name, reward.args
     for number, name in enumerate(config.evaluation.rewards):
-        yield f"evaluation.rewards.{number}", name
+        yield f"evaluation.rewards.{number}", name, {}
     for source, rewards in config.scoring.by_source.items():
         for number, choice in enumerate(rewards):
-            yield f"scoring.by_source.{source}.{number}.name", choice.name
+            yield f"scoring.by_source.{source}.{number}", choice.name, choice.args
 
 
 def _files(config: TrainConfig) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from string import Formatter
 
+from mmrl.components import is_file_reference
 from mmrl.config.algorithms.advantage import ADVANTAGES, AdvantageConfig
 from mmrl.config.algorithms.base import SCORED, AlgorithmConfig, KLConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
@@ -190,11 +191,18 @@ def reward_errors(config: TrainConfig) -> Iterator[str]:
         yield "rewards: name at least one, as `mmrl rewards list` shows them"
     for i, name in enumerate(names):
         if name in names[:i]:
-            remedy = ": give args.called to one of them" if rewards[i].name == REMOTE else ""
-            yield f"rewards.{i}.name: {name} is there twice, and their scores could not be told apart{remedy}"
+            remedy = "give args.called to one of them" if rewards[i].name == REMOTE else _second_of(name)
+            yield f"rewards.{i}.name: {name} is there twice, and their scores could not be told apart: {remedy}"
     for i, name in enumerate(config.evaluation.rewards):
         if name in names:
             yield f"evaluation.rewards.{i}: {name} is trained on, so it is evaluated in any case"
+
+
+def _second_of(name: str) -> str:
+    """Return what to do about a reward that is named twice."""
+    if is_file_reference(name):
+        return "give one of them another name in the file"
+    return "a file of yours may derive a class from it that has another `name`"
 
 
 def _condition_errors(rewards: Sequence[RewardConfig]) -> Iterator[str]:

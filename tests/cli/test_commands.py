@@ -135,13 +135,16 @@ def test_dry_run_names_what_would_stop_training(tmp_path, monkeypatch):
         "train", "quickstart", *data, "rewards.0.name=mine.py:scor", "evaluation.rewards=[shapewrld]", "--dry-run"
     )
     assert [line for line in printed.stdout.splitlines() if line.startswith("Training would stop")] == [
-        "Training would stop: rewards.0.name: mine.py:scor: mine.py has no 'scor'; did you mean score?",
+        "Training would stop: rewards.0: mine.py:scor: mine.py has no 'scor'; did you mean score?",
         "Training would stop: evaluation.rewards.0: there is no reward 'shapewrld': did you mean shapeworld or "
         "shapeworld_clip or shapeworld_edit? One of your own is path/to/file.py:Name.",
         "Training would stop: data.path: bad.jsonl:2: 'promt' is not a key of Sample: did you mean prompt?",
         "Training would stop: data.validation: none.txt: cannot be read: No such file or directory",
     ]
     assert "Training would stop" not in run("train", "quickstart", "rewards.0.name=mine.py:score", "--dry-run").stdout
+    wrong = ("rewards.0.name=mine.py:score", "rewards.0.args.treshold=0.1")
+    printed = run("train", "quickstart", *wrong, "--dry-run").stdout
+    assert "Training would stop: rewards.0: mine.py:score(): got an unexpected keyword argument 'treshold'" in printed
     splits = ("data.path=shapeworld:trian", "data.validation=shapewold:train")
     printed = run("train", "quickstart", *splits, "--dry-run").stdout
     assert "Training would stop: data.path: shapeworld:trian: ShapeWorld has no split 'trian': did you mean" in printed

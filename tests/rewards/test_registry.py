@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.rewards import Reward, RewardError, RewardInput, available, describe, load, register
+from mmrl.rewards import Reward, RewardError, RewardInput, RewardSuite, available, describe, load, register
 from mmrl.rewards.core import registry
 
 
@@ -260,3 +260,25 @@ def test_every_built_in_reward_has_a_card():
         assert re.search(
             r"\nrange .*\nscope .*\nneeds .*\ngradients .*\nsource .*\nlicence .*\narguments ", describe(name)
         )
+
+
+@pytest.mark.parametrize(
+    ("body", "lacking"),
+    [
+        ("range = (0.0, 1.0)\n    def score_one(self, item): return 1.0", r'lacks a name, as in name = "mine"'),
+        (
+            'name = "mine"\n    def score_one(self, item): return 1.0',
+            r"lacks its lowest and highest value, as in range =",
+        ),
+        ('name, range = "mine", (0.0, 1.0)\n    def score_batch(self, batch): return []', "lacks the method score_one"),
+    ],
+)
+def test_a_class_that_lacks_what_a_reward_has_is_refused_by_what_it_lacks(tmp_path, body, lacking):
+    (tmp_path / "mine.py").write_text(f"from mmrl.rewards import Reward\n\nclass Mine(Reward):\n    {body}\n")
+    with pytest.raises(RewardError, match=rf"mine\.py:Mine: the class Mine {lacking}"):
+        load(f"{tmp_path}/mine.py:Mine")
+
+
+def test_two_rewards_of_one_name_say_what_to_do():
+    with pytest.raises(RewardError, match=r"two rewards called length, .*: rename a function, or derive a class"):
+        RewardSuite([(load("length", limit=10), 1.0), (load("length", limit=20), 1.0)])

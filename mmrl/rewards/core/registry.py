@@ -193,14 +193,9 @@ def load(name: str, **args: Any) -> Reward:
                           "yours, and load it by its name")  # fmt: skip
     if source := _data.get():
         check_no_code(name, source)
-    factory = reward_class(name)
+    factory = reward_class(name, args)
     if source:
         check_no_server(factory, source)
-    signature = _signature(factory)
-    try:
-        signature.bind(**args)
-    except TypeError as err:
-        raise RewardError(f"{name}{signature}: {err}") from None
     return factory(**args)
 
 
@@ -272,15 +267,38 @@ def check_no_server(reward: Reward | type[Reward], source: str) -> None:
         )
 
 
-def reward_class(name: str) -> type[Reward]:
-    """Return the class of a reward by a name that `load` takes, without building the reward."""
+def reward_class(name: str, args: Mapping[str, Any] | None = None) -> type[Reward]:
+    """Return the class of a reward by a name that `load` takes, without building the reward.
+
+    Raises:
+        RewardError: there is no such reward, it cannot be imported, its class lacks what every reward has, or `args`
+            are given and do not fit its signature.
+    """
     found = REWARDS.load(name)
     if is_reference(name):
-        return _as_reward(found, name.rpartition(":")[2])
-    found = _as_reward(found, name)
-    if getattr(found, "name", None) != name:
-        raise RewardError(f"reward {name!r} is {place_of(found)}, which calls itself {getattr(found, 'name', None)!r}")
-    return found
+        reward = _as_reward(found, name.rpartition(":")[2])
+    else:
+        reward = _as_reward(found, name)
+        if getattr(reward, "name", None) != name:
+            raise RewardError(
+                f"reward {name!r} is {place_of(found)}, which calls itself {getattr(found, 'name', None)!r}"
+            )
+    if lacking := _lacking(reward):
+        raise RewardError(f"{name}: the class {reward.__name__} lacks {' and '.join(lacking)}")
+    if args is not None:
+        signature = _signature(reward)
+        try:
+            signature.bind(**args)
+        except TypeError as err:
+            raise RewardError(f"{name}{signature}: {err}") from None
+    return reward
+
+
+def _lacking(reward: type[Reward]) -> list[str]:
+    """Return what a class must define and does not: its name, its range, and the methods that score."""
+    wanted = {"name": 'a name, as in name = "mine"', "range": "its lowest and highest value, as in range = (0.0, 1.0)"}
+    methods = sorted(getattr(reward, "__abstractmethods__", ()))
+    return [text for each, text in wanted.items() if not hasattr(reward, each)] + [f"the method {m}" for m in methods]
 
 
 def reward_factory(function: Callable[..., float | Mapping[str, float]], name: str) -> type[Reward]:

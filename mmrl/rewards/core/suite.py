@@ -222,7 +222,10 @@ class RewardSuite(TrainerMethods, Scorer):
 
     def _check_names_and_weights(self) -> None:
         if repeated := [name for name, n in Counter(self.names).items() if n > 1]:
-            raise RewardError(f"the suite has two rewards called {', '.join(repeated)}: each name may stand once")
+            raise RewardError(
+                f"the suite has two rewards called {', '.join(repeated)}, and their scores could not be told apart: "
+                "rename a function, or derive a class in a file with another `name`"
+            )
         if TOTAL in self.names:
             raise RewardError(f"no reward may be called {TOTAL!r}: that is the name of their weighted sum")
         if not any(self.weights.values()):
