@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -207,7 +209,7 @@ def run_jobs(
     for job in jobs:
         if job.done:
             display.found(job.name)
-    with _ended_on_leaving() as running:
+    with _ended_on_leaving(display) as running:
         # Settings of inference may bring metrics that the evaluation before training does not have.
         unmeasured = {job.arm for job in jobs if measured and job.inference is None}
         while waiting or running:
@@ -235,17 +237,45 @@ def run_jobs(
 
 
 @contextmanager
-def _ended_on_leaving() -> Iterator[dict[ArmJob, subprocess.Popen[bytes]]]:
-    """Yield an empty mapping; the processes that are in it at the end, or at SIGTERM, are ended and waited for."""
+def _ended_on_leaving(display: StudyDisplay) -> Iterator[dict[ArmJob, subprocess.Popen[bytes]]]:
+    """Yield an empty mapping; the processes that are in it at the end, or at SIGTERM, are ended and waited for.
+
+    They finish their iteration and save it, unless Ctrl-C comes a second time.
+    """
     running: dict[ArmJob, subprocess.Popen[bytes]] = {}
     try:
         with handling_sigterm():
             yield running
+    except KeyboardInterrupt:
+        display.log("arms finish their iteration and are saved; the same command goes on. Ctrl-C once more: at once")
+        raise
     finally:
         for process in running.values():
             process.terminate()
-        for process in running.values():
-            process.wait()
+        try:
+            for process in running.values():
+                process.wait()
+        except KeyboardInterrupt:
+            for process in running.values():
+                process.terminate()  # of which the second is not waited for
+            raise
+
+
+@contextmanager
+def _ctrl_c_ignored() -> Iterator[None]:
+    """Ignore SIGINT while open, as processes that are started meanwhile do for good; nothing outside the main thread.
+
+    A terminal sends it to the study and its arms alike, and the SIGTERM that follows from the study would be the second
+    signal of an arm, which ends it without a checkpoint.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def collect(study: Study, jobs: Sequence[ArmJob], seeds: int, most: int) -> StudyResult:
@@ -334,7 +364,7 @@ def _trained_for(config: TrainConfig, iterations: int) -> TrainConfig:
 def _start(job: ArmJob) -> subprocess.Popen[bytes]:
     threads = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     command = [sys.executable, "-m", "mmrl.studies.arm_process", str(job.folder.path)]
-    with (job.folder.path / "log.txt").open("ab") as log:
+    with (job.folder.path / "log.txt").open("ab") as log, _ctrl_c_ignored():
         return subprocess.Popen(
             [*command, *([str(job.inference)] if job.inference else [])],
             stdout=log,
