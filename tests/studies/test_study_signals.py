@@ -33,7 +33,9 @@ def test_ctrl_c_reaches_the_arms_of_a_study_as_one_signal(tmp_path, monkeypatch)
         finally:
             os._exit(0)
     log = tmp_path / "log.txt"
+    deadline = time.monotonic() + 60
     while not (log.exists() and log.read_text()):
+        assert time.monotonic() < deadline, "the arm did not begin"
         time.sleep(0.01)
     os.killpg(study, signal.SIGINT)
     os.waitpid(study, 0)

@@ -101,8 +101,8 @@ def _check_levels(text: str, source: str) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if levels > MOST_LEVELS:
-            line = event.start_mark.line + 1
-            raise ConfigError(f"{source}:{line}: nested in more than {MOST_LEVELS} levels cannot be read")
+            line = f":{event.start_mark.line + 1}" if event.start_mark else ""
+            raise ConfigError(f"{source}{line}: nested in more than {MOST_LEVELS} levels cannot be read")
 
 
 @dataclass
