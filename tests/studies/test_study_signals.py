@@ -29,6 +29,8 @@ def test_ctrl_c_reaches_the_arms_of_a_study_as_one_signal(tmp_path, monkeypatch)
     if (study := os.fork()) == 0:
         try:
             os.setpgid(0, 0)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process may ignore it
+            signal.alarm(60)
             run_jobs([ArmJob("a", 0, config, folder, None)], 1, PlainStudyDisplay(Console(quiet=True)))
         finally:
             os._exit(0)
