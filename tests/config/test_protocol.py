@@ -48,7 +48,7 @@ def test_protocol_files_load_by_path(tmp_path):
     ("wrong", "message"),
     [
         ("title: Mine -> titel: Mine", ["mine.yaml:2: titel is not a key of ProtocolConfig: did you mean title?"]),
-        ("title: Mine -> title: 3", ["mine.yaml:2: title: got 3: Input should be a valid string"]),
+        ("title: Mine -> title: 3", ["mine.yaml:2: title: got 3, expected text"]),
         ("{name: box_iou} -> {nam: box_iou}", ["mine.yaml:8: rewards.0.nam", "did you mean name?"]),
         ("[vlm] -> [vml]", ["mine.yaml:4: suits.0: got 'vml'"]),
         ("{prompt}? -> {promt}?", ["mine.yaml:7: ask", "nothing but the word prompt"]),
