@@ -217,7 +217,7 @@ def compare(fork_server: ForkServer, folder: Path, case: str, words: tuple[str, 
 
 
 def close(name: str, one: Any, other: Any) -> bool:
-    """Return whether a metric is the same. A reward of pictures may jump where a pixel is rounded to the next of 256."""
+    """Return whether a metric is the same. A reward of pictures may jump where a pixel is rounded to another of 256."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-3, abs_tol=3e-3 if name.startswith("reward") else 1e-5)
     return bool(one == other)
