@@ -46,7 +46,7 @@ test-integration: compiled ## Run the tests that train, serve, stop and export w
 	$(BIN)/python -m pytest -n4 -m "integration and not slow and not browser and not breadth"
 
 test-all: export HYPOTHESIS_PROFILE ?= thorough
-test-all: compiled ## Run every test but those in a browser: all pipelines, slow ones, more generated cases (an hour)
+test-all: compiled ## Run every test but those in a browser: all pipelines, slow ones, more generated cases (two hours)
 	$(BIN)/python -m pytest -n4 -m "not browser"
 
 test-gpu: $(INSTALLED) ## Run what CUDA computes differently: replay, packing, kernels, reward models, resume (needs a GPU)

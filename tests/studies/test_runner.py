@@ -258,7 +258,7 @@ def test_a_missing_metric_is_named_with_those_that_are_there(finished):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("key", ["decide", "also"])
+@pytest.mark.parametrize("key", ["decide", pytest.param("also", marks=pytest.mark.slow)])
 def test_a_missing_metric_ends_the_arms_at_their_evaluation_before_training(tmp_path, key):
     text = STUDY.replace("rows: 16", "rows: 16000")
     wrong = {
