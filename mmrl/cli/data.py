@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mmrl.cli.output_file import output_argument, output_option
 from mmrl.cli.recipe_overrides import Overrides
 from mmrl.cli.reward_settings import RewardArgs, reward_settings, weighted_rewards
 
@@ -24,25 +24,6 @@ app = typer.Typer(
     help="Data sets: what is wrong with one, media made ready, recorded traces, and prompts worth training on.",
     no_args_is_help=True,
 )
-
-
-def _file_option(help: str) -> Any:
-    """Return the option of a file that a command writes at its end; what cannot be written is refused at once."""
-    return typer.Option(metavar="FILE", dir_okay=False, writable=True, callback=_checked_place, help=help)
-
-
-def _checked_place(path: Path | None) -> Path | None:
-    """Return the path of a file that can be written, in a folder that is there or can be made.
-
-    Raises:
-        typer.BadParameter: a file is in the way, or the folder is read-only.
-    """
-    there = None if path is None else next((each for each in path.parents if os.path.exists(each)), None)
-    if there is not None and not there.is_dir():
-        raise typer.BadParameter(f"{there} is a file")
-    if there is not None and not os.access(there, os.W_OK | os.X_OK):
-        raise typer.BadParameter(f"{there} is read-only")
-    return path
 
 
 Source = Annotated[
@@ -151,16 +132,7 @@ def traces(
 @app.command()
 def pivots(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy, the environment and data.path.")],
-    out: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            dir_okay=False,
-            writable=True,
-            callback=_checked_place,
-            help="The JSON Lines file of the steps that are kept.",
-        ),
-    ],
+    out: Annotated[Path, output_argument("The JSON Lines file of the steps that are kept.")],
     overrides: Overrides = None,
     below: Annotated[
         float, typer.Option(metavar="RATE", help="Keep steps at which fewer than this share of the actions count.")
@@ -210,7 +182,7 @@ def demonstrate(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy, the environment and data.path.")],
     overrides: Overrides = None,
     *,
-    out: Annotated[Path, _file_option("The samples that were solved, as JSON Lines.")],
+    out: Annotated[Path, output_option("The samples that were solved, as JSON Lines.")],
     key: Annotated[str, typer.Option(metavar="KEY", help="Of the outcome: an episode with 1 is kept.")] = "success",
 ) -> None:
     """Let a policy play, and keep the episodes that were a success as demonstrations to imitate."""
@@ -251,7 +223,7 @@ def filter_(
     ],
     overrides: Overrides = None,
     *,
-    out: Annotated[Path, _file_option("The prompts that stay, as JSON Lines.")],
+    out: Annotated[Path, output_option("The prompts that stay, as JSON Lines.")],
     answers: Annotated[int, typer.Option(min=1, help="Answers to each prompt.")] = 16,
     success: Annotated[float, typer.Option(help="An answer is good if its total reward is at least this.")] = 1.0,
     above: Annotated[float, typer.Option(help="Keep prompts with more than this share of good answers.")] = 0.0,
@@ -280,7 +252,7 @@ def select(
     ],
     overrides: Overrides = None,
     *,
-    out: Annotated[Path, _file_option("The prompts that stay, as JSON Lines.")],
+    out: Annotated[Path, output_option("The prompts that stay, as JSON Lines.")],
     answers: Annotated[int, typer.Option(min=2, help="Answers to each prompt.")] = 8,
     share: Annotated[float, typer.Option(help="Of the prompts that stay.")] = 0.3,
 ) -> None:
@@ -307,12 +279,12 @@ def pairs(
     ],
     overrides: Overrides = None,
     *,
-    out: Annotated[Path, _file_option("The pairs, as JSON Lines.")],
+    out: Annotated[Path, output_option("The pairs, as JSON Lines.")],
     answers: Annotated[int, typer.Option(min=2, help="Answers to each prompt.")] = 32,
     most: Annotated[int, typer.Option(min=1, help="Pairs of one prompt, at most.")] = 15,
     success: Annotated[float, typer.Option(help="An answer is right if its total reward is at least this.")] = 1.0,
     online: Annotated[
-        Path | None, _file_option("Also write the prompts of medium difficulty by these answers.")
+        Path | None, output_option("Also write the prompts of medium difficulty by these answers.")
     ] = None,
     above: Annotated[float, typer.Option(help="Medium: more than this share of right answers.")] = 0.2,
     below: Annotated[float, typer.Option(help="Medium: less than this share of right answers.")] = 0.8,
@@ -320,13 +292,12 @@ def pairs(
     """Pair a policy's right answers with its wrong ones to the same prompt, for mpo or dpo."""
     from mmrl.cli.console import console
     from mmrl.config import ConfigError
-
-    if online is not None and online.resolve() == out.resolve():
-        raise ConfigError(f"--online: {online} is the file of the pairs (--out), which it would replace: name another")
     from mmrl.data.sources import write_source
     from mmrl.workflows.prompt_filter import check_bounds, solved_sometimes
     from mmrl.workflows.sampled_pairs import sampled_pairs
 
+    if online is not None and online.resolve() == out.resolve():
+        raise ConfigError(f"--online: {online} is the file of the pairs (--out), which it would replace: name another")
     config = _checked(recipe, overrides)
     check_bounds(above, below)
     with console().status(f"answering {config.data.path}"):
@@ -360,7 +331,7 @@ def align(
         typer.Argument(metavar="RUN", help="A run that was evaluated several times on the prompts to choose from."),
     ],
     *,
-    out: Annotated[Path, _file_option("The prompts that stay, as JSON Lines.")],
+    out: Annotated[Path, output_option("The prompts that stay, as JSON Lines.")],
     share: Annotated[float, typer.Option(help="Of the prompts that stay.")] = 0.16,
 ) -> None:
     """Keep the prompts whose rewards rose during a run as those of all prompts did."""
@@ -378,7 +349,7 @@ def angles(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy and data.path.")],
     overrides: Overrides = None,
     *,
-    out: Annotated[Path, _file_option("The samples with their angles, as JSON Lines.")],
+    out: Annotated[Path, output_option("The samples with their angles, as JSON Lines.")],
 ) -> None:
     """Measure how nearly a model's hidden states of each prompt point one way, to rank prompts by it."""
     from mmrl.cli.console import progress_bar
@@ -406,7 +377,7 @@ def mixture(
         typer.Argument(metavar="RUN...", help="Runs with other weights in data.prompts.weights, evaluated alike."),
     ],
     *,
-    out: Annotated[Path, _file_option("The weights, the fit and its runs, as YAML.")],
+    out: Annotated[Path, output_option("The weights, the fit and its runs, as YAML.")],
     metric: Annotated[str, typer.Option(metavar="NAME", help="A reward of the last evaluation.")] = "total",
     on: Annotated[str, typer.Option(metavar="SPLIT", help="validation, heldout or greedy.")] = "validation",
     source: Annotated[
@@ -449,7 +420,7 @@ def direct(
         str | None, typer.Option(help="What is put before a prompt; {names} and {values} are filled in.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of directions.")] = 0,
-    out: Annotated[Path, _file_option("The samples with directions, as JSON Lines.")],
+    out: Annotated[Path, output_option("The samples with directions, as JSON Lines.")],
 ) -> None:
     """Put into each prompt how much each of two rewards counts, and weight the sample's rewards by it."""
     from mmrl.data.directions import TEXT, directed_samples
@@ -468,7 +439,7 @@ def direct(
 @app.command()
 def judge(
     file: Source,
-    out: Annotated[Path, _file_option("The questions, as JSON Lines.")],
+    out: Annotated[Path, output_option("The questions, as JSON Lines.")],
     question: Annotated[
         str, typer.Option(metavar="TEXT", help="The question, with {prompt} for the pair's prompt.")
     ] = "",

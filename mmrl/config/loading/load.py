@@ -31,7 +31,7 @@ from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
 from mmrl.suggestions import did_you_mean
 
-EXPECTED = {
+_EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
@@ -41,7 +41,7 @@ EXPECTED = {
     "dict_type": "a map",
     "model_type": "a map",
 }
-IN_PLACE_OF_NULL = {"a map": ": write {} for the defaults", "a list": ": write [] for none"}
+_IN_PLACE_OF_NULL = {"a map": ": write {} for the defaults", "a list": ": write [] for none"}
 
 
 def load_config(recipe: str, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -195,11 +195,17 @@ def _explain(error: Any, document: Any) -> tuple[Path, str]:
     elif kind == "literal_error":
         choices, value = re.findall(r"'([^']*)'", context["expected"]), error["input"]
     else:
-        expected = EXPECTED.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-        instead = IN_PLACE_OF_NULL.get(expected, "") if error["input"] is None else ""
+        expected, instead = expectation(error)
         return path, f"{dotted(path)}: got {_to_text(error['input'])}, expected {expected}{instead}"
     expected = " or ".join(choices) if choices else context["expected"]
     return path, f"{dotted(path)}: got {_to_text(value)}, expected {expected}{_nearest_choice(value, choices)}"
+
+
+def expectation(error: Any) -> tuple[str, str]:
+    """Return what one of pydantic's errors expected, and, if null stood there, what to write in its place."""
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    expected = _EXPECTED.get(error["type"], message)
+    return expected, _IN_PLACE_OF_NULL.get(expected, "") if error["input"] is None else ""
 
 
 def _without_variant_tags(loc: tuple[str | int, ...], document: Any) -> tuple[Path, str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mmrl.config.loading.load import EXPECTED, IN_PLACE_OF_NULL, drop_unknown_keys
+from mmrl.config.loading.load import drop_unknown_keys, expectation
 from mmrl.config.loading.overrides import COMMAND_LINE
 from mmrl.config.loading.schema import dotted, section_for
 from mmrl.config.loading.yaml_text import Path as Key
@@ -93,14 +93,12 @@ def check_map(
 
 def _explanation(section: type[Section], error: Any) -> str:
     """Return what is wrong with the value of a key, by one of pydantic's errors, as text that follows the key."""
-    kind, message = error["type"], error["msg"].removeprefix("Input should be ")
-    if kind == "missing":
+    if error["type"] == "missing":
         return " is missing"
-    if kind == "value_error":
-        return f": {message.removeprefix('Value error, ')}"
-    expected = EXPECTED.get(kind, message)
-    instead = IN_PLACE_OF_NULL.get(expected, "") if error["input"] is None else ""
-    if kind == "model_type" and len(error["loc"]) == 1:
+    expected, instead = expectation(error)
+    if error["type"] == "value_error":
+        return f": {expected}"
+    if error["type"] == "model_type" and len(error["loc"]) == 1:
         inner = section_for(section.model_fields[error["loc"][0]].annotation, error["input"])
         expected += f" of {', '.join(inner.model_fields)}" if inner else ""
     got = "null" if error["input"] is None else repr(error["input"])
